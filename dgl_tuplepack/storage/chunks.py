@@ -113,30 +113,27 @@ def _write(store: StoredGraphs, data: Path, chunks: int, edges_as: str, features
     counts = dict(zip(types, np.add.reduceat(sizes, bounds[:-1], axis=0).T.tolist(), strict=True))
     firsts = dict(zip(types, np.cumsum(sizes, axis=0).T - sizes.T, strict=True))
     formats = {"edges": edges_as, "node_data": features_as, "edge_data": features_as}
-    # (content, type, name) of an array -> the description of its files; every chunk has the same arrays.
-    written: dict[tuple[str, str, str], dict[str, Any]] = {}
+    # Content -> type (-> name of a feature) -> the description of the files; every chunk has the same arrays.
+    described: dict[str, dict[str, Any]] = {content: {} for content in formats}
     labels: dict[str, list[Array]] = {label: [] for label in schema.labels}
     for chunk in progress_bar(range(len(bounds) - 1), desc="chunks", unit=" chunks"):
         # Positions in `store`, which may be a subset of a store.
         ids = np.arange(bounds[chunk], bounds[chunk + 1])
         block = chosen_block(store, store.ids_in_store(ids))
         arrays = _arrays(block, ids, {t: first[ids] for t, first in firsts.items()})
-        for number, (content, t, name, array) in enumerate(arrays):
-            description = written.setdefault((content, t, name), _description(formats[content], array))
+        for number, (content, keys, array) in enumerate(arrays):
+            within = described[content]
+            for key in keys[:-1]:
+                within = within.setdefault(key, {})
+            description = within.setdefault(keys[-1], _description(formats[content], array))
             ending, write = _WRITERS[description["format"]["name"]]
             # Number the files: the names of two arrays may differ only in characters that file names cannot have.
-            file = data / content / f"{number:02d}_{plain_name([t, name]) or 'all'}-{chunk}.{ending}"
+            file = data / content / f"{number:02d}_{plain_name(keys) or 'all'}-{chunk}.{ending}"
             file.parent.mkdir(exist_ok=True)
             write(file, array)
             description["data"].append(f"{data.name}/{content}/{file.name}")
         for label, values in block.labels.items():
             labels[label].append(values)
-    described: dict[str, dict[str, Any]] = {content: {} for content in formats}
-    for (content, t, name), description in written.items():
-        if content == "edges":
-            described[content][t] = description
-        else:
-            described[content].setdefault(t, {})[name] = description
     joined = {label: np.concatenate(values) for label, values in labels.items()}
     GraphRecord(schema, sizes, np.arange(len(store)), joined, store.splits).save(data / RECORD)
     return {
@@ -157,18 +154,18 @@ def _description(form: str, array: Array) -> dict[str, Any]:
     return {"format": {"name": form, **({"delimiter": " "} if form == "csv" else {})}, "data": []}
 
 
-def _arrays(block: GraphBlock, ids: IntArray, firsts: dict[str, IntArray]) -> Iterator[tuple[str, str, str, Array]]:
-    """Yield the arrays of a chunk as (content, type, name, array); the content is a key of ``metadata.json``.
+def _arrays(block: GraphBlock, ids: IntArray, firsts: dict[str, IntArray]) -> Iterator[tuple[str, list[str], Array]]:
+    """Yield the arrays of a chunk, each with its keys in ``metadata.json``: a content, and [type] or [type, name].
 
     `ids` are positions of the graphs in the source; ``firsts[t]`` has the first node of type t of each graph.
     """
     for e in block.endpoints:
-        yield "edges", text_of(e), "", np.stack(ends_in_large(block, e, firsts), axis=1).astype(np.int64)
+        yield "edges", [text_of(e)], np.stack(ends_in_large(block, e, firsts), axis=1).astype(np.int64)
     for t, features in block.node_features.items():
-        yield "node_data", t, GRAPH_ID, np.repeat(ids, block.num_nodes[t])
-        yield from (("node_data", t, name, values) for name, values in features.items())
+        yield "node_data", [t, GRAPH_ID], np.repeat(ids, block.num_nodes[t])
+        yield from (("node_data", [t, name], values) for name, values in features.items())
     for e, features in block.edge_features.items():
-        yield from (("edge_data", text_of(e), name, values) for name, values in features.items())
+        yield from (("edge_data", [text_of(e), name], values) for name, values in features.items())
 
 
 def chunk_bounds(weights: IntArray, chunks: int) -> IntArray:

@@ -86,10 +86,9 @@ class DeviceStore:
         transform_seed: int = 0,
         **settings: Any,
     ) -> BatchView:
-        """Return a view that maps a list of ids to one `PaddedBatch` on the device, for a loader without workers.
+        """Return a view of padded batches on the device, for a loader without workers.
 
-        Settings are as in `GraphStore.padded`, without `separate` and without `transform`, which would transform graphs
-        one by one.
+        Settings are as in `GraphStore.padded`, without `separate` and `transform`.
         """
         shapes = shapes_of(self.store.batch_schema(as_stored), limits, packs_per_batch, **settings)
         return BatchView(self, shapes, transform=batch_transform, transform_seed=transform_seed)

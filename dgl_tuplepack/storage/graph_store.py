@@ -76,20 +76,17 @@ class StoredGraphs(Selection):
         Parameters
         ----------
         limits, packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges
-            As in `PaddedCollate`, which makes the same batches as this view. With several limits, each list of ids from
-            a `PackBatchSampler` carries the shape of its batch. For any other list of ids, the batch is padded to the
-            smallest shape that holds the graphs.
+            As in `PaddedCollate`, which makes the same batches. With several limits, lists of ids from a
+            `PackBatchSampler` carry the shape of their batch; any other batch gets the smallest shape that holds it.
         as_stored
             Keep the stored dtype of integers that ``compact=True`` narrowed, instead of their original dtype.
         separate
-            Give each tensor of a batch its own memory, instead of one buffer for all tensors of a dtype. Use it with
-            layers that free the storage of their input, such as DGL's GroupRevRes, and for tensors that are kept longer
-            than their batch.
+            Give each tensor its own memory, not one buffer to all tensors of a dtype: for layers that free the storage
+            of their input, such as DGL's GroupRevRes, and for tensors that are kept longer than their batch.
         transform, batch_transform, transform_seed
-            As in `PaddedCollate`, but `transform` always gets and returns a DGLGraph, also in a store of PyG graphs.
-            With `transform`, graphs are read one by one, which takes much longer than copying whole batches. The random
-            numbers of the transform depend on the ids that batches report (`graph_ids`). If a transform gives the same
-            graphs in every epoch, pass it to `GraphStore.write` as `pre_transform` instead.
+            As in `PaddedCollate`, but `transform` always gets and returns a DGLGraph, also in a store of PyG graphs;
+            its random numbers depend on the ids that batches report. It is slow, as graphs are read one by one: if it
+            gives the same graphs in every epoch, pass it to `write` as `pre_transform` instead.
         """
         named: dict[str, Any] = {
             "label_fill": label_fill, "feature_fill": feature_fill, "cover_padding": cover_padding, "idtype": idtype,
@@ -110,21 +107,19 @@ class StoredGraphs(Selection):
     def batched(self, *, as_stored: bool = False, framework: str = "dgl", with_ids: bool = False) -> BatchView:
         """Return a view that maps a list of ids to ``(DGLGraph, labels)`` without padding, or to a PyG batch.
 
-        The batch equals the result of `dgl.batch` and DGL's collate, which take far longer. The loader
-        ``tp.GraphDataLoader(store, batch_size=64, shuffle=True)`` makes and reads such a view. You can also pass the
-        view to any other loader, with ``sampler=PackBatchSampler(store, limits), batch_size=None``; then no batch
-        exceeds the limits.
+        The batch equals the result of `dgl.batch` and DGL's collate, which take far longer. Loaders such as
+        ``tp.GraphDataLoader(store, batch_size=64)`` and ``tp.pyg.DataLoader(store, batch_size=64)`` make and read such
+        a view. Any other loader reads it with ``sampler=PackBatchSampler(store, limits), batch_size=None``; then no
+        batch exceeds the limits.
 
         Parameters
         ----------
         as_stored
             As in `padded`.
         framework
-            "dgl" or "pyg". With "pyg", the batch equals the result of `torch_geometric.data.Batch.from_data_list`. The
-            loader ``tp.pyg.DataLoader(store, batch_size=64)`` makes and reads such a view.
+            "dgl" or "pyg". With "pyg", the batch equals the result of `torch_geometric.data.Batch.from_data_list`.
         with_ids
-            Add the ids of the graphs to each batch, int64 ``[n]``: as the last element of the tuple, or with "pyg" as
-            the attribute `graph_ids`.
+            Add the ids of the graphs, int64 ``[n]``: as the last element of the tuple, or with "pyg" as `graph_ids`.
         """
         framework = choice("framework", framework, ("dgl", "pyg"))
         return BatchView(self, framework=framework, as_stored=as_stored, with_ids=with_ids)
@@ -156,9 +151,8 @@ class StoredGraphs(Selection):
     def to(self, device: torch.device | str) -> DeviceStore:
         """Copy all arrays to a device, to assemble batches there.
 
-        The arrays need as much memory there as the files, or slightly more: 16-bit endpoints become 32-bit, and each
-        array gets the widest dtype that it has in any shard. The arrays of the whole store are copied, even for a
-        subset.
+        The arrays (of the whole store, even for a subset) need as much memory there as the files, or slightly more:
+        16-bit endpoints become 32-bit, and each array gets the widest dtype that it has in any shard.
         """
         return DeviceStore(self, device)
 
@@ -173,12 +167,10 @@ class GraphStore(StoredGraphs):
     Parameters
     ----------
     path
-        Folder that `GraphStore.write` made.
+        Folder that `GraphStore.write` made; also an attribute.
 
     Attributes
     ----------
-    path
-        The folder.
     schema
         Types, features and labels of the graphs.
     original_ids
@@ -187,8 +179,7 @@ class GraphStore(StoredGraphs):
     Raises
     ------
     FormatError
-        There is no store, or a file has changed since it was written. Header, length and samples of every file are
-        checked (`verify` checks every byte).
+        There is no store, or header, length or samples of a file have changed (`verify` checks every byte).
 
     Examples
     --------
@@ -356,7 +347,7 @@ class MultiStore(StoredGraphs):
         shards = progress_bar(self.manifest.shards, desc="open", unit=" shards", delay=DELAY, leave=False)
         segments = [Segment.open(path / shard.name) for shard in shards]
         for segment, shard in zip(segments, self.manifest.shards, strict=True):
-            check_unchanged(segment.checksum, path, shard)
+            check_unchanged(segment.metadata.checksum, path, shard)
         super().__init__(path, segments)
 
     @property

@@ -162,7 +162,8 @@ def partition(
     processes = min(number_of_processes(workers, executor), parts)
     load("dgl")
     with locked(out, functools.partial(_check_folder, out)), as_store(source, out / SOURCE, levels) as store:
-        sizes = _with_masks(store, balance)
+        columns = {name: _counted_nodes(store, name) for name in balance}
+        sizes = GraphSizes(np.column_stack([store.sizes.array, *columns.values()]), (*store.sizes.components, *columns))
         assigned = balanced_parts(sizes, parts)
         totals = totals_of(sizes.array, assigned, parts)
         types = (*store.schema.node_types, *store.schema.edge_types)
@@ -188,13 +189,6 @@ def partition(
         written=tuple(part for part, new in enumerate(is_new) if new),
         kept=tuple(part for part, new in enumerate(is_new) if not new),
     )
-
-
-def _with_masks(store: StoredGraphs, names: Sequence[str]) -> GraphSizes:
-    """Return the sizes of the graphs, with one more component for each split or node feature in `names`."""
-    columns = {name: _counted_nodes(store, name) for name in names}
-    array = np.column_stack([store.sizes.array, *columns.values()])
-    return GraphSizes(array, (*store.sizes.components, *columns))
 
 
 def _counted_nodes(store: StoredGraphs, name: str) -> IntArray:

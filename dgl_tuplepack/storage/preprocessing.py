@@ -55,7 +55,7 @@ class Preprocessed:
     seconds
         Time of each step: write, limits, plan, verify.
     static_shape
-        Limits of shuffled batches of exactly `batch_size` graphs; None without `batch_size`.
+        The shape that was stored for `batch_size`, or None.
     """
 
     store: GraphStore
@@ -97,12 +97,11 @@ def preprocess(
         Limits of the packs, or a list of two to four limits; None: search for limits.
     graphs_per_batch
         Mean number of graphs (>= 1) in the batches of the split "train", or of all graphs if there is no such split.
-        The search chooses limits for this number as in `packed_loader`. The limits hold every graph. None: 64, or fewer
-        if there are fewer graphs; if the largest graph makes such batches impossible, the search returns the smallest
+        The search chooses limits for this number as in `packed_loader`; they hold every graph. None: 64, or fewer if
+        there are fewer graphs; if the largest graph makes such batches impossible, the search returns the smallest
         limits with nearly the best efficiency.
     batch_size
-        Also store the static shape of shuffled batches with exactly this number of graphs (>= 1) of the split "train",
-        or of all graphs. `StaticBatchSampler` uses this shape, `GraphStore.static_shape` returns it.
+        Also store the shape of shuffled batches of exactly this many graphs (>= 1), as `GraphStore.static_shape` tells.
     multiple_of
         With searched limits, each padded number of nodes or edges of a pack is a multiple of `multiple_of`.
     seed
@@ -117,8 +116,8 @@ def preprocess(
     ------
     FormatError, SchemaError, SizesError, LimitsError, SearchError, TransformError
         As in `GraphStore.write`, `pack` and `search_limits`. Impossible limits are refused before anything is written
-        if the sizes can be read before the graphs, as from an OGB folder or a store, and there is no `pre_transform`;
-        otherwise, after the store has been written without plans.
+        if sizes can be read without the graphs (an OGB folder, a store; no `pre_transform`), else after the store has
+        been written without plans.
     """
     out, seconds = as_path(out), dict[str, float]()
     planning = Planning.of(limits, graphs_per_batch, multiple_of, seed)

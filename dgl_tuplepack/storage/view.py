@@ -157,9 +157,8 @@ def is_one_id(ids: Any) -> bool:
 class GraphRows:
     """n graphs: their positions in the selection, the ids that the batch reports, their segments, and their rows.
 
-    ``rows[t]``, int64 ``[3, n]``, has three numbers for each graph: its first row in the segment, its number of rows,
-    and its first row in the batch. ``totals[t]`` is the number of rows of all graphs. Types are numbered: node types,
-    edge types, then labels, which have one row for each graph.
+    ``rows[t]``, int64 ``[3, n]``: first row in the segment, number of rows, and first row in the batch, of each graph.
+    ``totals[t]``: rows of all graphs. Types are numbered: node types, edge types, then labels (one row for each graph).
     """
 
     positions: IntArray
@@ -167,12 +166,6 @@ class GraphRows:
     segments: IntArray
     rows: IntArray
     totals: IntArray
-
-    @property
-    def local_ids(self) -> IntArray:
-        """Index of each graph in its segment."""
-        # The last type is labels: the row of a graph in its segment is the index of the graph.
-        return self.rows[-1, 0]  # type: ignore[no-any-return]
 
 
 class Finder:
@@ -331,7 +324,9 @@ class Assembler:
         # The kernel returns 0, or -1 - (f * n + i) if a value of field f points outside graph i of n.
         if wrong:
             f, i = divmod(-1 - wrong, len(graphs.ids))
-            self._segments[graphs.segments[i]].refuse_endpoints(int(graphs.local_ids[i]), *self._keys[f])
+            # The keys of endpoints lack the name None. The last type is labels: a row is the index of a graph.
+            key = (*self._keys[f], None)[:3]
+            self._segments[graphs.segments[i]].refuse(key, f"points outside graph {graphs.rows[-1, 0, i]}")
 
 
 # Tensors begin at multiples of this many bytes, as in memory that torch allocates: JAX would copy other tensors.
