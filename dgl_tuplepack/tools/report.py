@@ -21,7 +21,6 @@ from dgl_tuplepack.errors import FormatError, InputError, LimitsError
 from dgl_tuplepack.planning.bounds import without_oversize
 from dgl_tuplepack.planning.histogram import SizeHistogram, as_histogram, quantiles
 from dgl_tuplepack.planning.limits import Limits, as_limits
-from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.search import GRAPHS_PER_BATCH, search_for_batches
 from dgl_tuplepack.planning.sizes import components_of_kind
@@ -208,7 +207,10 @@ def _findings(
     search = search_for_batches(histogram, graphs)
     chosen = (search.best.limits if limits is None else limits).aligned(histogram.components)
     is_advised = chosen == search.best.limits
-    plans = _plans(histogram, chosen, seed)
+    methods = {"no packing": ("none",), "next fit, random order": ("next_fit",), "best fit, product": ("best_fit",)}
+    if histogram.num_graphs > _MOST_SIMULATED:
+        del methods["next fit, random order"]
+    plans = plots.plan_by(methods | {"auto": ("auto",)}, histogram, chosen, seed)
     plan = plans["auto"]
     if search.way == "graphs_per_batch" and is_advised:
         # Such a search also chooses the packs per batch, but only for the limits that it advises.
@@ -232,16 +234,6 @@ def _findings(
         "graphs_tried": compared["graphs_tried"], "headings": headings, "batch_sizes": rows, "batch_size": graphs,
         "use_of_sizes": use_of(graphs),
     }  # fmt: skip
-
-
-def _plans(histogram: SizeHistogram, limits: Limits, seed: int) -> dict[str, PackPlan]:
-    """Return the plans to compare, by the name of their method."""
-    plans = {"no packing": pack(histogram, limits, "none")}
-    if histogram.num_graphs <= _MOST_SIMULATED:
-        plans["next fit, random order"] = pack(histogram, limits, "next_fit", seed=seed)
-    plans["best fit, product"] = pack(histogram, limits, "best_fit")
-    plans["auto"] = pack(histogram, limits, seed=seed)
-    return plans
 
 
 def padded_shape(limits: Limits, packs: int) -> dict[str, int]:

@@ -29,7 +29,7 @@ from dgl_tuplepack.tools.cli.store import chunk, info, partition, preprocess, ve
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the two pictures.")] = Path("demo-output"),
+    out: Annotated[Path, options.out("Folder for the two pictures.")] = Path("demo-output"),
     graphs: Annotated[int | None, options.number("Number of molecules; default: all.", max=32_901)] = None,
     epochs: Annotated[int, options.number("Number of training epochs.")] = 1,
     seed: options.Seed = 0,
@@ -81,15 +81,15 @@ def _show_version(requested: bool) -> None:
         raise typer.Exit
 
 
+_VERSION: Any = typer.Option(
+    "--version", callback=_show_version, is_eager=True, help="Print the version of dgl_tuplepack and exit."
+)
+
+
 @app.callback(invoke_without_command=True)
 def _root(
     context: typer.Context,
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_show_version, is_eager=True, help="Print the version of dgl_tuplepack and exit."
-        ),
-    ] = False,
+    version: Annotated[bool, _VERSION] = False,
 ) -> None:
     """Pack many small graphs into full, static-shape batches for DGL, PyG and JAX."""
     if context.invoked_subcommand is None:
