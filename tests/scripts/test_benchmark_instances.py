@@ -13,26 +13,18 @@ from dgl_tuplepack import Limits, SizeHistogram, lower_bound, pack
 
 # The scripts are not installed.
 sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
-from benchmarks import ablation, latency, literature, shapes
-
-# Caprara & Toth 2001, section 7: smallest and largest size, and the limit, in both components.
-UNIFORM = {
-    1: (100, 400, 1000),
-    2: (1, 1000, 1000),
-    3: (200, 800, 1000),
-    4: (50, 200, 1000),
-    5: (25, 100, 1000),
-    6: (20, 100, 150),
-}
+from benchmarks import literature, shapes
 
 
 def graphs_of(histogram: SizeHistogram) -> np.ndarray:
     return np.repeat(histogram.sizes, histogram.counts, axis=0)
 
 
-@pytest.mark.parametrize(("number", "recipe"), UNIFORM.items())
-def test_classes_one_to_six_are_uniform_in_the_published_ranges(number, recipe):
-    least, most, limit = recipe
+# Caprara & Toth 2001, section 7: class, smallest and largest size, and the limit, in both components.
+@pytest.mark.parametrize(
+    ("number", "least", "most", "limit"), [(1, 100, 400, 1000), (3, 200, 800, 1000), (6, 20, 100, 150)]
+)
+def test_classes_one_to_six_are_uniform_in_the_published_ranges(number, least, most, limit):
     case = literature.literature(number, 20_000, 0)
     sizes = graphs_of(case.histogram)
     assert case.limits == Limits(limit, limit)
@@ -53,15 +45,6 @@ def test_classes_seven_and_eight_tie_the_second_size_to_the_first(number, centre
     assert case.limits == Limits(150, 150)
     assert (first.min(), first.max()) == (20, 100)
     assert sorted(set((second - centre(first)).tolist())) == list(range(-10, 11))
-
-
-def test_an_instance_is_determined_by_class_graphs_and_seed():
-    histograms = [
-        literature.literature(number, graphs, seed).histogram.to_counts()
-        for number, graphs, seed in itertools.product((1, 2), (50, 51), (0, 1))
-    ]
-    assert histograms[0] == literature.literature(1, 50, 0).histogram.to_counts()
-    assert all(one != other for one, other in itertools.combinations(histograms, 2))
 
 
 def test_small_cases_are_ten_of_each_class_and_number_of_graphs():
@@ -111,25 +94,6 @@ def test_the_table_counts_plans_as_proven_by_their_own_bound(effort, monkeypatch
     assert any(raised) == bool(effort)
     gaps = [plan.num_packs / plan.lower_bound - 1 for plan in plans]
     assert [row["worst gap, lost"] for row in rows] == pytest.approx([max(gaps[:3]), max(gaps[3:])])
-
-
-def test_the_ablation_leaves_out_sets_of_stages():
-    cases = [literature.literature(number, 50, 0) for number in (4, 6)]
-    sets = [["split_exactly"], ["search_longer", "close_gap"]]
-    rows = ablation.measured_stages({"few": cases[:1], "others": cases[1:]}, sets, seed=2, effort=0.2)
-    assert [row["without"] for row in rows] == ["(all stages)", "split_exactly", "search_longer, close_gap"]
-    plans = [pack(case.histogram, case.limits, seed=2, effort=0.2) for case in cases]
-    assert rows[0]["proven"] == sum(plan.is_optimal for plan in plans)
-    assert all(row["few"] >= 0 and row["others"] >= 0 for row in rows)
-    assert rows[0]["others"] >= plans[1].num_packs - plans[1].lower_bound - 1
-
-
-def test_the_random_instances_are_fifty_that_can_be_packed():
-    cases = list(latency.random_cases())
-    assert len(cases) == 50
-    assert len({case.family for case in cases}) == 10
-    for case in cases:
-        assert case.limits.fits(case.histogram.sizes).all()
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,6 @@ def test_verify_names_a_plan_that_is_missing(folder: Path, tmp_path: Path) -> No
 @settings(max_examples=20, deadline=None)
 @given(names=st.lists(st.text() | st.text("a-_/.%é", min_size=60), min_size=1, max_size=4, unique=True))
 @example(names=["ood-test", "ood_test", "a/b", "a_b"])
-@example(names=["x" * 200, "x" * 201, "x" * 202, "é" * 300, "é" * 301])
 @example(names=["x" * 201, f"{'x' * 100}{DIGEST}", f"{'x' * 100}-{DIGEST}", f"{'x' * 100}%-{DIGEST}"])
 def test_each_part_has_its_plan_whatever_its_name(names: list[str]) -> None:
     graphs = random_molecules(SIZES)

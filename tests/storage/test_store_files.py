@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import json
 import os
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -19,10 +21,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import FormatError
+from dgl_tuplepack.errors import FormatError, GraphTooLargeError, SizesError
 from dgl_tuplepack.storage.format import STORE_FILE, StoreMetadata
 from tests.support.messages import refused
-from tests.support.processes import run
 from tests.support.stores import (
     LIMITS,
     SPLITS,
@@ -147,13 +148,10 @@ def edited(change: Callable[[bytes], bytes]) -> Callable[[Path], Any]:
 
 DAMAGES: dict[str, Callable[[Path], Any]] = {
     "cut by a byte": edited(lambda data: data[:-1]),
-    "emptied": edited(lambda data: b""),
     "half a header": edited(lambda data: data[:40]),
-    "all zero": edited(lambda data: bytes(len(data))),
     "order in the header": edited(lambda data: data.replace(b"'fortran_order': False", b"'fortran_order': True ")),
     "removed": lambda file: file.unlink(),
     "a folder": lambda file: (file.unlink(), file.mkdir()),
-    "a row less": lambda file: np.save(file, np.load(file)[:-1]),
 }
 
 
@@ -284,59 +282,57 @@ def test_nodes_without_features_are_bounded_too(tmp_path: Path, value: int) -> N
             read()
 
 
-FLIPPED = """
-import random, sys
-from pathlib import Path
-import dgl_tuplepack as tp
-from dgl_tuplepack.errors import FormatError, GraphTooLargeError, SizesError
-from tests.support.stores import data_of
+def flipped(intact: bytes, rng: random.Random) -> bytes:
+    """Change some bytes behind the header of a file, or whole numbers."""
+    data = bytearray(intact)
+    for _ in range(rng.choice([1, 1, 4, 50])):
+        at = rng.randrange(128, len(data))
+        data[at] = rng.choice([data[at] ^ (1 << rng.randrange(8)), 0xFF, 0x7F, 0x80])
+        if rng.random() < 0.3:
+            at -= at % 8
+            data[at : at + 8] = rng.choice([2**63 - 1, 2**32, 2**63, 2**64 - 1, 1000]).to_bytes(8, "little")
+    return bytes(data[: len(intact)])
 
-random.seed(1)
-for path in map(Path, sys.argv[1:]):
-    limits = tp.Limits.from_components(dict.fromkeys(tp.GraphStore(path).sizes.components, 10_000), 60)
-    read = refused = 0
-    files = sorted(data_of(path).iterdir())
+
+def reads_of(store: tp.GraphStore) -> list[Callable[[], Any]]:
+    """Each graph apart, then all at once; items as well as batches."""
+    limits = tp.Limits.from_components(dict.fromkeys(store.schema.components, 10_000), 60)
+    padded, everything = store.padded(limits), list(range(len(store)))
+    reads: list[Callable[[], Any]] = [functools.partial(padded.__getitem__, [i]) for i in everything]
+    reads += [functools.partial(store.__getitem__, i) for i in everything]
+    reads += [lambda: padded[everything[::-1]], lambda: repr(store), store.verify]
+    # The ids of a split come from a file of the store.
+    reads += [lambda: store.subset(store.splits.get("train", [1, 0])).padded(limits)[[0, 1]]]
+    return [*reads, lambda: store.to("cpu").padded(limits)[everything]]
+
+
+@pytest.mark.parametrize("kind", ["plain", "hetero"])
+def test_reading_a_flipped_store_never_crashes(originals: Path, tmp_path: Path, kind: str) -> None:
+    """A crash would end the process of the tests; what is read is right or refused, and there is some of both."""
+    path, rng, counts = tmp_path / kind, random.Random(1), {True: 0, False: 0}
+    shutil.copytree(originals / kind, path)
+    intact = {file: file.read_bytes() for file in sorted(data_of(path).iterdir())}
     # Offsets and endpoints are what could lead astray.
-    files += 3 * [f for f in files if "offsets" in f.name or "sources" in f.name or "destinations" in f.name]
-    intact = {file: file.read_bytes() for file in files}
-    for round in range(40):
+    files = [
+        *intact,
+        *3 * [f for f in intact if any(name in f.name for name in ("offsets", "sources", "destinations"))],
+    ]
+    for _ in range(40):
         store = tp.GraphStore(path)
-        padded, everything = store.padded(limits), list(range(len(store)))
-        chosen = random.sample(files, random.choice([1, 1, 3]))
+        chosen = rng.sample(files, rng.choice([1, 1, 3]))
+        tries = reads_of(store)
         for file in chosen:
-            data = bytearray(intact[file])
-            for _ in range(random.choice([1, 1, 4, 50])):
-                at = random.randrange(128, len(data))
-                data[at] = random.choice([data[at] ^ (1 << random.randrange(8)), 0xFF, 0x7F, 0x80])
-                if random.random() < 0.3:
-                    at -= at % 8
-                    data[at : at + 8] = random.choice([2**63 - 1, 2**32, 2**63, 2**64 - 1, 1000]).to_bytes(8, "little")
-            with open(file, "r+b") as opened:
-                opened.write(data[: len(intact[file])])
-        # Each graph apart, then all at once; items as well as batches.
-        tries = [lambda i=i: padded[[i]] for i in everything] + [lambda i=i: store[i] for i in everything]
-        tries += [lambda: padded[everything[::-1]], lambda: repr(store), store.verify]
-        # The ids of a split come from a file of the store.
-        tries += [lambda: store.subset(store.splits.get("train", [1, 0])).padded(limits)[[0, 1]]]
-        tries += [lambda: store.to("cpu").padded(limits)[everything]]
-        for one in tries:
+            with file.open("r+b") as opened:
+                opened.write(flipped(intact[file], rng))
+        for read in tries:
+            refusal = None
             try:
-                one()
-                read += 1
-            except FormatError as error:
-                assert str(path) in str(error), error
-                refused += 1
-            except (GraphTooLargeError, SizesError):
-                refused += 1
+                read()
+            except (FormatError, GraphTooLargeError, SizesError) as error:
+                refusal = error
+            assert not isinstance(refusal, FormatError) or str(path) in str(refusal)
+            counts[refusal is None] += 1
         for file in chosen:
-            with open(file, "r+b") as opened:
+            with file.open("r+b") as opened:
                 opened.write(intact[file])
-    assert read > 100 and refused > 100, (path, read, refused)
-"""
-
-
-def test_reading_a_flipped_store_never_crashes(originals: Path, tmp_path: Path) -> None:
-    """In a process of its own, so that a crash is seen; what is read is right or refused, and there is some of both."""
-    shutil.copytree(originals, tmp_path / "stores")
-    found = run("-c", FLIPPED, tmp_path / "stores" / "plain", tmp_path / "stores" / "hetero")
-    assert found.returncode == 0, found.stderr[-3000:]
+    assert min(counts.values()) > 100, counts
