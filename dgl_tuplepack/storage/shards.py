@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,8 +51,10 @@ class Sharded:
         All shards, opened.
     limits, packs_per_batch
         Limits of all plans, and packs per batch; 1 if limits were given.
-    written, kept, planned
-        Names of the shards that were written, that were verified and kept, and that got new plans.
+    written, kept
+        Names of the shards written in this run, and of the existing shards that were verified and kept.
+    planned
+        Names of the shards that got new plans.
     seconds
         Time of each step: write, limits, plan.
     """
@@ -354,6 +356,10 @@ class Failed:
 
 # An error lists at most this many causes, and at most this many shards for each cause.
 _SHOWN = 10
+_DIED = Failed(
+    "its process, or another process of the pool, died (killed, or out of memory); run again with fewer workers: a new "
+    "run does only what is missing."
+)
 # In a process of the pool: whether a task is running, and whether Ctrl-C was pressed; no task may start after that.
 _running = _interrupted = False
 
@@ -370,13 +376,9 @@ def pool_of(processes: int, executor: Executor | None = None) -> Iterator[Execut
     """Provide the executor, or else a pool; None for one process, which is this one."""
     if executor is not None or processes == 1:
         yield executor
-        return
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _begin_worker) as pool:
-        try:
+    else:
+        with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _begin_worker) as pool:
             yield pool
-        finally:
-            # If this process stops early, no other task starts.
-            pool.shutdown(cancel_futures=True)
 
 
 def run_all(
@@ -387,30 +389,28 @@ def run_all(
     Raise ShardsError if tasks failed, after all others have ended. `unit` is the unit of the progress bar, `what` the
     noun for tasks in messages.
     """
-    sent: Callable[[Any], Any] = _ByValue if isinstance(pool, ProcessPoolExecutor) else lambda value: value
-    done: dict[str, Any] = {}
-    lost = ""
+    started: list[Any] = []
+    sent = _ByValue if isinstance(pool, ProcessPoolExecutor) else lambda value: value
+    results: Iterable[Any] = (_attempt(task, argument) for argument in arguments.values())
     try:
-        # Processes start with Ctrl-C blocked: interrupted during its imports, a process prints a traceback.
-        _hold_interrupts(pool is not None)
-        try:
-            run: Callable[..., Iterable[Any]] = map if pool is None else pool.map
-            # A list: Dask maps over no iterator.
-            results = run(functools.partial(_attempt, sent(task)), [sent(each) for each in arguments.values()])
-        finally:
-            _hold_interrupts(False)
-        bar = progress_bar(results, total=len(arguments), desc=unit, unit=f" {unit}")
-        done.update(zip(arguments, bar, strict=True))
-    except BrokenExecutor:
-        lost = (
-            "its process, or another process of the pool, died (killed, or out of memory); run again with fewer "
-            "workers: a new run does only what is missing."
-        )
-    except Exception as error:
-        # A value that cannot be sent to another process, or a cluster that gave up.
-        lost = f"{type(error).__name__}: {error}"
-    failed = {name: each.cause for name, each in done.items() if isinstance(each, Failed)}
-    refuse(failed | {name: lost for name in arguments if name not in done}, len(arguments), what)
+        if pool is not None:
+            # Processes start with Ctrl-C blocked: interrupted during its imports, a process prints a traceback.
+            _hold_interrupts(True)
+            try:
+                for argument in arguments.values():
+                    # If a process has died, `submit` and `result` fail.
+                    started.append(_attempt(pool.submit, _attempt, sent(task), sent(argument)))
+            finally:
+                _hold_interrupts(False)
+            results = (_attempt(each.result) if isinstance(each, Future) else each for each in started)
+        shown = progress_bar(results, total=len(arguments), desc=unit, unit=f" {unit}")
+        done = dict(zip(arguments, shown, strict=True))
+    finally:
+        # If this process stops early, cancel all tasks that have not started.
+        for each in started:
+            if isinstance(each, Future):
+                each.cancel()
+    refuse({name: each.cause for name, each in done.items() if isinstance(each, Failed)}, len(done), what)
     return done
 
 
@@ -424,14 +424,16 @@ class _ByValue:
         return pickle.loads, (pickle.dumps(self._value),)
 
 
-def _attempt(task: Callable[[Any], Any], argument: Any) -> Any:
-    """Return the result of a task, or `Failed`."""
+def _attempt(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return the result of a function, or `Failed`."""
     global _running
     if _interrupted:
         return Failed("interrupted")
     _running = True
     try:
-        return task(argument)
+        return function(*arguments)
+    except BrokenExecutor:
+        return _DIED
     except InputError as error:
         return Failed(str(error))
     except Exception as error:
