@@ -56,8 +56,7 @@ def write_chunks(
     edges_as
         Format of the files of edges: "csv" (two numbers per line, separated by a space), "numpy" or "parquet".
     features_as
-        Format of the files of features: "numpy" or "parquet". Parquet needs pyarrow. Complex features, and features
-        whose rows have no values, are always written as numpy.
+        "numpy" or "parquet", which needs pyarrow; complex features, and rows without values, are always numpy.
     name
         Name of the large graph.
     overwrite
@@ -79,9 +78,8 @@ def write_chunks(
 
     Notes
     -----
-    Each node has, as the data ``graph_id``, the position of its graph in the source. Schema, labels and splits are in a
-    file that ``metadata.json`` names under the key ``dgl_tuplepack``. Memory holds one chunk at a time, and the
-    labels of all graphs.
+    The node data ``graph_id`` is the position of the node's graph in the source. Schema, labels and splits are in the
+    file under the key ``dgl_tuplepack`` of ``metadata.json``. Memory holds one chunk at a time, and all labels.
 
     Examples
     --------
@@ -122,11 +120,15 @@ def _write(store: StoredGraphs, data: Path, chunks: int, edges_as: str, features
         block = chosen_block(store, store.ids_in_store(ids))
         arrays = _arrays(block, ids, {t: first[ids] for t, first in firsts.items()})
         for number, (content, keys, array) in enumerate(arrays):
-            within = described[content]
+            within, form = described[content], formats[content]
+            if form == "parquet" and (array.dtype.kind == "c" or 0 in array.shape[1:]):
+                # Parquet has no complex numbers, and no rows without values.
+                form = "numpy"
             for key in keys[:-1]:
                 within = within.setdefault(key, {})
-            description = within.setdefault(keys[-1], _description(formats[content], array))
-            ending, write = _WRITERS[description["format"]["name"]]
+            delimiter = {"delimiter": " "} if form == "csv" else {}
+            description = within.setdefault(keys[-1], {"format": {"name": form, **delimiter}, "data": []})
+            ending, write = _WRITERS[form]
             # Number the files: the names of two arrays may differ only in characters that file names cannot have.
             file = data / content / f"{number:02d}_{plain_name(keys) or 'all'}-{chunk}.{ending}"
             file.parent.mkdir(exist_ok=True)
@@ -144,14 +146,6 @@ def _write(store: StoredGraphs, data: Path, chunks: int, edges_as: str, features
         **described,
         RECORD_KEY: f"{data.name}/{RECORD}",
     }
-
-
-def _description(form: str, array: Array) -> dict[str, Any]:
-    """Return the description of an array for ``metadata.json``, still without files."""
-    if form == "parquet" and (array.dtype.kind == "c" or 0 in array.shape[1:]):
-        # Parquet has no complex numbers, and no rows without values.
-        form = "numpy"
-    return {"format": {"name": form, **({"delimiter": " "} if form == "csv" else {})}, "data": []}
 
 
 def _arrays(block: GraphBlock, ids: IntArray, firsts: dict[str, IntArray]) -> Iterator[tuple[str, list[str], Array]]:
@@ -177,8 +171,7 @@ def chunk_bounds(weights: IntArray, chunks: int) -> IntArray:
     # For each chunk except the first: the total weight that should precede the chunk, and its first graph.
     goals = np.arange(1, chunks) * (weights.sum() / chunks)
     inner = np.searchsorted(np.cumsum(weights), goals, side="left") + 1
-    # Every chunk has at least one graph: chunk i begins at graph i or later, after the first graph of chunk i - 1, and
-    # early enough to leave one graph for each later chunk.
+    # Every chunk has a graph: chunk i begins at graph i or later, and leaves one graph for each later chunk.
     place = np.arange(1, chunks)
     inner = np.maximum.accumulate(np.maximum(inner, place) - place) + place
     return np.concatenate([[0], np.minimum(inner, number - chunks + place), [number]]).astype(np.int64)

@@ -28,8 +28,8 @@ from dgl_tuplepack.storage.view import BatchView, GraphRows, checked_totals, sha
 class DeviceStore:
     """The arrays of a store on a device; made by `GraphStore.to`.
 
-    For each batch, only the ids and row numbers of its graphs are sent to the device. Raise FormatError if offsets or
-    endpoints are damaged: the constructor checks all of them.
+    For each batch, only the ids and row numbers of its graphs are sent to the device. The constructor checks all
+    offsets and endpoints; it raises FormatError if they are damaged.
     """
 
     def __init__(self, store: Selection, device: torch.device | str) -> None:

@@ -32,11 +32,7 @@ _GRAPHS_PER_CHECK, GRAPHS_PER_BLOCK = 65_536, 4096
 
 
 class Segment:
-    """The memory-mapped arrays of one store, and their metadata.
-
-    Content (such as "node_offsets", "sources" or "label"), type and name identify an array. The type of a label or
-    split is None, and so is the name of offsets or endpoints.
-    """
+    """The memory-mapped arrays of one store, and their metadata; content, type and name identify an array."""
 
     def __init__(self, path: Path, metadata: StoreMetadata) -> None:
         self.path, self.metadata, self.data = path, metadata, path / metadata.data

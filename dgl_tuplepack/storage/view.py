@@ -16,6 +16,7 @@ from dgl_tuplepack._core.checks import as_ids, as_integers, true_or_false
 from dgl_tuplepack._core.kernels import assemble as kernel
 from dgl_tuplepack._core.kernels.assemble import ARRAY, CODES, OTHER
 from dgl_tuplepack._core.kernels.find_graphs import OFFSETS, find_graphs
+from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.batches.batch_transform import BatchTransform
 from dgl_tuplepack.batches.shape import Key, PaddedShape, batch_of, number_of_shape
@@ -23,6 +24,7 @@ from dgl_tuplepack.errors import InputError, SizesError
 from dgl_tuplepack.graphs.blocks import ENDS, Array, EdgeType, GraphType
 from dgl_tuplepack.graphs.items import epoch_of, shape_index_of
 from dgl_tuplepack.graphs.named import is_pyg
+from dgl_tuplepack.graphs.pyg_layout import attribute_names
 from dgl_tuplepack.graphs.relations import sorting_order
 from dgl_tuplepack.graphs.schema import Schema, as_array
 from dgl_tuplepack.planning.buckets import Shapes, all_of, as_shapes
@@ -39,9 +41,8 @@ def shapes_of(schema: Schema, limits: Shapes, packs_per_batch: int, **settings: 
 class BatchView:
     """View of a store: ``view[ids]`` is one whole batch, for a list of ids.
 
-    `GraphStore.padded` makes views of padded batches, `GraphStore.batched` views of batches without padding. A view
-    without padding also accepts a single id, and then returns that graph. For an empty list, a view of padded batches
-    returns a batch of padding only, and a view without padding returns a batch of no graphs.
+    `GraphStore.padded` makes views of padded batches, `GraphStore.batched` views of batches without padding, which also
+    accept a single id and then return that graph. For an empty list, the batch has no graphs.
 
     Parameters
     ----------
@@ -359,8 +360,7 @@ class Field:
 def fields_of(shape: PaddedShape, separate: bool = False) -> list[Field]:
     """Return the fields of all tensors of a batch. Tensors of one dtype share a stretch, unless `separate`.
 
-    Each tensor begins at a multiple of `ALIGNMENT` bytes, except that in a shared stretch, destinations directly follow
-    their sources: together they are PyG's `edge_index`.
+    In a shared stretch, destinations directly follow their sources: together they are PyG's `edge_index`.
     """
     fields = [Field(key, *spec) for key, spec in shape.layout.items()]
     # The sort is stable: destinations still follow their sources.
@@ -457,8 +457,7 @@ class _TensorSpec(NamedTuple):
 class PlainBatches:
     """Make batches without padding.
 
-    With `for_pyg`, `make_batch` gets no numbers of nodes and edges of each graph, and gets the sources and destinations
-    of each edge type as one tensor ``[2, E]``.
+    With `for_pyg`, `make_batch` gets no tensor "per_graph", and the endpoints of a type as one tensor ``[2, E]``.
     """
 
     def __init__(self, store: Selection, schema: Schema, make_batch: _MakeBatch, for_pyg: bool) -> None:
@@ -474,8 +473,7 @@ class PlainBatches:
         # For PyG, the tensors begin with sources and destinations of each edge type, which share a tensor.
         in_pairs = 2 * len(schema.edge_types) if for_pyg else 0
         self._pairs, self._others = specs[:in_pairs:2], specs[in_pairs:]
-        # Each tensor is a stretch of memory of its own; its number of rows is not used here, so it is 0. Nothing is
-        # padded, but the kernel needs arrays of padding rows.
+        # Each tensor is a stretch of its own; its number of rows and the arrays of padding rows are not used.
         fields = [Field(key, dtype, (0, *row), stretch) for stretch, (key, dtype, row) in enumerate(made)]
         self._assembler = Assembler(store, schema, fields, [np.zeros(1, np.uint8)] * len(fields))
 
@@ -489,6 +487,24 @@ class PlainBatches:
         addresses += [tensor.data_ptr() for tensor in others]
         self._assembler.fill(np.array(addresses, np.int64), graphs, graphs.totals)
         return self._make_batch(graphs, totals, pairs + others)
+
+
+def pyg_builder(schema: Schema) -> _MakeBatch:
+    """Return a function that makes the PyG batch that `Batch.from_data_list` would make."""
+    load("torch_geometric")
+    from dgl_tuplepack.batches.pyg_batch import Template, plain_batch
+
+    columns = [column for column, _ in schema.columns()]
+    # False: the batches are not padded.
+    template = Template(attribute_names(schema.node_types, schema.edge_types, columns, schema.pyg), False)
+    number, indices = len(schema.edge_types), schema.index_columns
+
+    def batch(graphs: GraphRows, totals: list[int], tensors: Sequence[Tensor]) -> Any:
+        # Of each type, the number of rows of each graph; the last type of `graphs.rows`, labels, is left out.
+        counts = list(graphs.rows[:-1, 1])
+        return plain_batch(template, counts, totals, tensors[:number], tensors[number:], indices)
+
+    return batch
 
 
 def _tensors_of(schema: Schema) -> list[tuple[Key, torch.dtype, tuple[int, ...]]]:

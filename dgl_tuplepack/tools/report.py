@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import os
 from collections.abc import Iterator, Mapping
 from importlib import resources
@@ -142,7 +143,7 @@ def _use(findings: Mapping[str, Any], seed: int) -> str:
 def _pictures(findings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the pictures of the page with their texts; for a single component, only the last two."""
     histogram, search, plans = findings["histogram"], findings["search"], findings["plans"]
-    pair = histogram.components[:2]
+    pair, axes = histogram.components[:2], functools.partial(axes_or_new, None, _WIDTH, _HEIGHT)
     shares = "; ".join(
         f"half of the graphs have up to {half:,} {name}, 99 % up to {most:,}, the largest {largest:,}"
         for name, (half, most, largest) in findings["quantiles"].items()
@@ -150,34 +151,30 @@ def _pictures(findings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     counts = "; ".join(f"{name}: {one.num_packs:,} packs" for name, one in plans.items())
     if len(pair) == 2:
         yield _picture(
-            plots.plot_sizes(histogram, findings["limits"], _axes(), components=pair),
+            plots.plot_sizes(histogram, findings["limits"], axes(), components=pair),
             f"Sizes: {pair[0]} and {pair[1]}",
             "Dark: many graphs. At the sides: the sums over each axis.",
             f"Histogram of {pair[0]} against {pair[1]} of {histogram.num_graphs:,} graphs; {shares}.",
         )
         yield _picture(
-            plots.plot_search(search, _axes(), components=pair),
+            plots.plot_search(search, axes(), components=pair),
             "Limits that were tried",
             "Dark: full packs. Circles: the Pareto front of efficiency and slots. Star: the advised limits.",
             f"Efficiency of {len(search):,} limits; the best reach a harmonic mean of {search.best.harmonic_mean:.2%}.",
         )
     means = ", ".join(f"{name} {value:.2%}" for name, value in plans["auto"].efficiency.items())
     yield _picture(
-        plots.plot_fill(plans["auto"], _axes()),
+        plots.plot_fill(plans["auto"], axes()),
         "Fill of the packs",
         "Number of packs by content, as a fraction of the limit.",
         f"A stepped line for each component; mean fill: {means}.",
     )
     yield _picture(
-        plots.plot_methods(plans, _axes()),
+        plots.plot_methods(plans, axes()),
         "Methods against what is possible",
         "Packs of each method above the lower bound; no method can go below it.",
         f"Lower bound {max(one.lower_bound for one in plans.values()):,} packs; {counts}.",
     )
-
-
-def _axes() -> Any:
-    return axes_or_new(None, _WIDTH, _HEIGHT)
 
 
 def _picture(ax: Any, title: str, caption: str, alternative: str) -> dict[str, Any]:
@@ -199,10 +196,7 @@ _PURPOSE = 0x9A7C
 def _findings(
     histogram: SizeHistogram, limits: Limits | None, graphs_per_batch: int, seed: int, dropped: int
 ) -> dict[str, Any]:
-    """Search for limits, pack within `limits` (None: the advised limits), and compare packing with other methods.
-
-    Graphs that were left out are counted only in `dropped`.
-    """
+    """Search for limits, pack within `limits` (None: the advised limits), and compare packing with other methods."""
     graphs = min(graphs_per_batch, histogram.num_graphs)
     search = search_for_batches(histogram, graphs)
     chosen = (search.best.limits if limits is None else limits).aligned(histogram.components)
@@ -243,10 +237,7 @@ def padded_shape(limits: Limits, packs: int) -> dict[str, int]:
 
 
 def _batchings(histogram: SizeHistogram, graphs: int, plan: PackPlan, packs: int, seed: int) -> list[dict[str, Any]]:
-    """Return the methods to compare: their name, a note, and the slots of one epoch, by component; packing is last.
-
-    Without packing, a batch has `graphs` graphs; with packing, `packs` packs.
-    """
+    """Return the methods to compare, packing last: their name, a note, and the slots of one epoch, by component."""
     largest = {name: histogram.num_graphs * most for name, most in histogram.maxima().items()}
     batchings = [("Every graph padded to the largest", "the usual way to get a static shape", largest)]
     if histogram.num_graphs <= _MOST_SIMULATED:

@@ -174,10 +174,8 @@ def test_a_record_that_contradicts_the_files_is_refused(tmp_path: Path) -> None:
 
     for edit, part in (
         (record({"version": 9}), "version"),
-        (record({"columns": []}), "labels"),
         (record({"node_types": ["a"]}), "damaged"),
         (record(sizes=store.sizes.array[:3]), "labels or ids"),
-        (record(sizes=np.add(store.sizes.array, [1, 0])), "other sizes"),
         (record(sizes=store.sizes.array[:3], ids=np.arange(3), label0=np.zeros((3, 1))), "graph_id outside 0..2"),
         (flipped, "damaged"),
         (lambda document: document.update(dgl_tuplepack="../x.npz"), "outside the folder"),

@@ -107,7 +107,6 @@ def _flipped(out: Path) -> None:
 DAMAGES: list[Any] = [
     _flipped,
     lambda out: (out / "part-1" / "metadata.json").unlink(),
-    lambda out: (data_of(out / "part-1") / "source.json").unlink(),
     lambda out: (data_of(out / "part-1") / "source.json").write_text("{}"),
 ]
 

@@ -246,19 +246,15 @@ def without(content: str) -> Callable[[dict[str, Any]], None]:
 # What would let compiled code read outside of an array, or lead to other files.
 CONTRADICTIONS: dict[str, Callable[[dict[str, Any]], None]] = {
     "fewer graphs": lambda document: document.update(num_graphs=11),
-    "something less": lambda document: document.pop("written_by"),
     "data elsewhere": lambda document: document.update(data="../plain"),
-    "unknown index type": lambda document: document.update(idtype="int16"),
     "no size classes": without("size_classes"),
     "fewer offsets": of("node_offsets", shape=[12]),
     "endpoints in two dimensions": of("sources", shape=[40, 1]),
     "features of unequal length": of("node_feature", shape=[1, 3]),
     "fewer labels": of("label", shape=[11, 2]),
     "too few columns of size classes": of("size_classes", shape=[12, 2]),
-    "too many dimensions": of("label", shape=[12, 2] + [1] * 100),
     "dtype that is not stored so": of("label", stored="int32"),
     "path with slashes": of("label", file="../label.npy"),
-    "feature of no type": of("node_feature", type="atom"),
 }
 
 
@@ -313,10 +309,8 @@ def test_reading_a_flipped_store_never_crashes(originals: Path, tmp_path: Path, 
     shutil.copytree(originals / kind, path)
     intact = {file: file.read_bytes() for file in sorted(data_of(path).iterdir())}
     # Offsets and endpoints are what could lead astray.
-    files = [
-        *intact,
-        *3 * [f for f in intact if any(name in f.name for name in ("offsets", "sources", "destinations"))],
-    ]
+    astray = [f for f in intact if any(name in f.name for name in ("offsets", "sources", "destinations"))]
+    files = [*intact, *3 * astray]
     for _ in range(40):
         store = tp.GraphStore(path)
         chosen = rng.sample(files, rng.choice([1, 1, 3]))

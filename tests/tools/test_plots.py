@@ -156,10 +156,6 @@ def test_a_given_axes_keeps_its_place_in_a_figure() -> None:
     plot_fill(PLAN, right)
     figure.draw_without_rendering()
     assert left.get_position().x1 < right.get_position().x0
-    # An Axes without a grid gets its marginals outside itself.
-    free = Figure().add_axes((0.1, 0.1, 0.5, 0.5))
-    assert plot_sizes(HISTOGRAM, ax=free) is free
-    assert len(free.child_axes) == 3
 
 
 def test_distributions_are_the_shares_of_graphs_up_to_each_size() -> None:
@@ -177,16 +173,12 @@ def test_distributions_are_the_shares_of_graphs_up_to_each_size() -> None:
     assert texts[0] == "nodes: mean 25.3, largest 222, limit 222"
 
 
-@pytest.mark.parametrize("k", [1, 9])
-def test_distributions_of_any_number_of_components(k: int) -> None:
-    histogram = SizeHistogram.from_sizes(
-        GraphSizes([[i + c for c in range(k)] for i in range(5)], [f"part {c}" for c in range(k)])
-    )
-    ax = plot_distributions(histogram)
-    assert len(ax.lines) == k
+def test_distributions_of_nine_components() -> None:
+    names = [f"part {c}" for c in range(9)]
+    histogram = SizeHistogram.from_sizes(GraphSizes([[i + c for c in range(9)] for i in range(5)], names))
+    lines = plot_distributions(histogram).lines
+    assert len(lines) == len({(line.get_color(), line.get_linestyle(), line.get_marker()) for line in lines}) == 9
     assert len(plot_distributions(histogram, components=["part 0"]).lines) == 1
-    styles = {(line.get_color(), line.get_linestyle(), line.get_marker()) for line in ax.lines}
-    assert len(styles) == k
 
 
 # --- plans
@@ -276,12 +268,9 @@ def test_every_picture_is_labelled_and_inside_its_figure() -> None:
         figure.draw_without_rendering()
         assert ax.get_xlabel()
         assert ax.get_ylabel() or ax.get_yticklabels()
-        needed = figure.get_tightbbox()
-        width, height = figure.get_size_inches()
-        assert needed.x0 >= -0.01
-        assert needed.y0 >= -0.01
-        assert needed.x1 <= width + 0.01
-        assert needed.y1 <= height + 0.01
+        needed, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
+        assert min(needed.x0, needed.y0) >= -0.01
+        assert max(needed.x1 - width, needed.y1 - height) <= 0.01
 
 
 def test_pictures_can_be_read_in_grey() -> None:
@@ -309,8 +298,7 @@ def test_legends_cover_no_curve_and_stay_inside_whatever_components_are_called()
             assert legend.y0 >= ax.get_window_extent().y1
             assert legend.x1 <= ax.figure.bbox.x1
             # Most of the picture is left to what it shows.
-            assert ax.get_window_extent().height > 0.4 * ax.figure.bbox.height
-            assert ax.get_window_extent().width > 0.4 * ax.figure.bbox.width
+            assert (ax.get_window_extent().size > 0.4 * ax.figure.bbox.size).all()
 
 
 OTHER = pack(SizeHistogram.from_counts({(3, 3): 2}), Limits(222, 502))

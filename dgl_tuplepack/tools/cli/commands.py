@@ -1,5 +1,11 @@
 """Define the Typer application and its commands, and run a command as a process.
 
+How data flows: `main` (`__init__.py`) calls `run`, which calls Typer with `sys.argv`. `options.py` defines and parses
+the options that commands share. `sources.py` opens SOURCE, as a `Source` of graphs or as a `SizeHistogram`. Commands
+call public functions: those in `planned.py` search for limits and pack, those in `store.py` write and check data on
+disk, and those in `pictures.py` draw (`../plots.py`) or write a page (`../report.py`). Results become plain data, which
+`output.py` prints as tables for people, or as JSON or CSV. An error becomes one line and an exit code.
+
 Every run of the command line imports all commands, so a command imports torch or DGL only inside its function.
 """
 

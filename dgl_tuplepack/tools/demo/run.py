@@ -148,8 +148,7 @@ _ROUNDS, _STEPS = 5, 4
 def _measure(rows: list[Contender], store: GraphStore, framework: str, seed: int) -> bool:
     """Measure and set the speed of each contender; return whether compilation succeeded.
 
-    All batches have the same shape, so the time of a step hardly depends on the graphs in the batch. The contenders
-    take turns, so that a busy moment of the machine does not slow only one of them.
+    The contenders take turns, so that a busy moment of the machine does not slow only one of them.
     """
 
     def batches_of(plan: PackPlan) -> Iterator[PaddedBatch]:
@@ -279,9 +278,8 @@ class MaskedGIN(nn.Module):
 
     Source: Hu et al. 2020, "Strategies for pre-training graph neural networks" (GINE); Xu et al. 2019 (GIN).
 
-    `encode_nodes` maps node features ``[V, ...]`` to ``[V, width]``. `encode_edges` is called once per layer and
-    returns a module that does so with edge features. `feature` is the name of both features. `framework`, "dgl", "pyg"
-    or "torch", provides the layers.
+    `encode_nodes` maps node features ``[V, ...]`` to ``[V, width]``; `encode_edges` makes such a module for the edge
+    features of each layer. `feature` is the name of both features; `framework` is "dgl", "pyg" or "torch".
     """
 
     def __init__(
@@ -308,10 +306,7 @@ class MaskedGIN(nn.Module):
         self.head = nn.Linear(width, num_outputs)
 
     def forward(self, batch: PaddedBatch | BatchTensors) -> Tensor:
-        """Return the outputs of each graph slot, ``[G, num_outputs]``.
-
-        The outputs of padding slots are arbitrary but finite. In compiled code, pass ``batch.tensors``.
-        """
+        """Return the outputs of each graph slot, ``[G, num_outputs]``; those of padding are arbitrary but finite."""
         x = self.encode_nodes(batch.node_features[self.feature])
         graph: Any = batch.graph if self.framework == "dgl" else torch.stack([batch.src, batch.dst])
         for encode_edges, layer, norm in zip(self.encode_edges, self.layers, self.norms, strict=True):
@@ -334,11 +329,10 @@ NUM_ATOM_KINDS, NUM_BOND_KINDS = len(_ATOMS), len(_BONDS)
 
 
 class Molecules(Source):
-    """One random molecule-like graph for each size, as plain arrays.
+    """One random molecule-like graph for each size, with the components ("nodes", "edges"), as plain arrays.
 
-    `sizes` must have the components ("nodes", "edges"), and a graph with edges must have nodes; otherwise, SizesError
-    is raised. Equal seeds, in 0..2**64-1, give equal graphs on every platform. Nodes and edges have a feature
-    ``"kind"``, int64. The label, float32 ``[1]``, is 1 if the graph has an edge from a nitrogen to an oxygen, else 0.
+    Equal seeds, in 0..2**64-1, give equal graphs on every platform. Nodes and edges have a feature ``"kind"``, int64.
+    The label, float32 ``[1]``, is 1 if the graph has an edge from a nitrogen to an oxygen, else 0.
     """
 
     knows_sizes = True
