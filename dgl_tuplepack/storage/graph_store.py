@@ -88,7 +88,7 @@ class StoredGraphs(Selection):
             its random numbers depend on the ids that batches report. It is slow, as graphs are read one by one: if it
             gives the same graphs in every epoch, pass it to `write` as `pre_transform` instead.
         """
-        named: dict[str, Any] = {
+        padding: dict[str, Any] = {
             "label_fill": label_fill, "feature_fill": feature_fill, "cover_padding": cover_padding, "idtype": idtype,
             "coordinates": coordinates, "sort_edges": sort_edges,
         }  # fmt: skip
@@ -98,10 +98,10 @@ class StoredGraphs(Selection):
             # The example item has an id, so batches have `graph_ids`.
             collate = PaddedCollate(
                 limits, Identified(0, self[0]), packs_per_batch, ties=self.schema.ties, indices=self.schema.indices,
-                transform=transform, batch_transform=batch_transform, transform_seed=transform_seed, **named,
+                transform=transform, batch_transform=batch_transform, transform_seed=transform_seed, **padding,
             )  # fmt: skip
             return CollatedView(self, collate, self.graph_ids)
-        shapes = shapes_of(self.batch_schema(as_stored), limits, packs_per_batch, **named)
+        shapes = shapes_of(self.batch_schema(as_stored), limits, packs_per_batch, **padding)
         return BatchView(self, shapes, transform=batch_transform, transform_seed=transform_seed, separate=separate)
 
     def batched(self, *, as_stored: bool = False, framework: str = "dgl", with_ids: bool = False) -> BatchView:

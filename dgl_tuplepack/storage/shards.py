@@ -138,11 +138,6 @@ def preprocess_shards(
         written.
     InputError
         Another setting has a wrong value; for `pre_transform`, this is a TransformError. Nothing was written.
-
-    Notes
-    -----
-    Each shard is read once: graphs are written and counted at the same time. Processes exchange paths, schemas and
-    histograms; graphs are sent only if a source is an object that holds graphs.
     """
     planning = Planning.of(limits, graphs_per_batch, multiple_of, seed)
     if pre_transform is not None:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -218,7 +218,11 @@ class PaddedBatches:
         self._slots = np.array(list(shape.slots.values()), np.int64)
         # Edge types whose padding edges lead from one padding node to the next.
         chained = [e for e in schema.edge_types if shape.has_padding_chains(e)]
-        self._assembler = Assembler(store, schema, fields, [_fill(shape, field) for field in fields], chained)
+        zeros = ((field.key, torch.zeros(1, dtype=field.dtype, device="cpu")) for field in fields)
+        # The rows that pad each tensor: one, or one for each slot; an unused 0 if the kernel computes the tensor.
+        # Copies, since torch moves a tensor to other memory when it is sent to a worker.
+        fills = [as_array(shape.fillings.get(key, zero)).copy() for key, zero in zeros]
+        self._assembler = Assembler(store, schema, fields, fills, chained)
         field_index = {field.key: index for index, field in enumerate(fields)}
         # Edge type -> index of the node type whose nodes are these edges.
         tied = {e: types.index(t) for t, e in schema.tied.items()}
@@ -247,13 +251,6 @@ class PaddedBatches:
         if self._sort_edges is not None:
             self._sort_edges(memory, self._assembler.records, self._sorted, self._slots)
         return batch_of(self.shape.schema, tensors, graphs.totals.tolist())
-
-
-def _fill(shape: PaddedShape, field: Field) -> Array:
-    """Return the rows that pad a feature or label: one, or one for each slot; for another tensor, an unused 0."""
-    filling = shape.fillings.get(field.key)
-    # A copy, since torch moves a tensor to other memory when it is sent to a worker.
-    return as_array(torch.zeros(1, dtype=field.dtype, device="cpu") if filling is None else filling).copy()
 
 
 # Content of a tensor that no array of a store holds -> how the kernel computes the tensor.
@@ -445,15 +442,6 @@ _MOST = {idtype: torch.iinfo(idtype).max for idtype in (torch.int32, torch.int64
 _MakeBatch = Callable[[GraphRows, list[int], Sequence[Tensor]], Any]
 
 
-class _TensorSpec(NamedTuple):
-    """A tensor of every batch: the index of its number of rows in the totals, the shape of a row, and the dtype."""
-
-    type_index: int
-    row: tuple[int, ...]
-    in_numpy: np.dtype[Any] | None
-    dtype: torch.dtype
-
-
 class PlainBatches:
     """Make batches without padding.
 
@@ -466,8 +454,9 @@ class PlainBatches:
         made = [entry for entry in _tensors_of(schema) if entry[0][0] != "per_graph" or not for_pyg]
         # The type None is for labels and "per_graph", which have one row for each graph.
         types = [*schema.types.values(), None]
+        # Of each tensor: the index of its number of rows in the totals, the shape of a row, and its dtypes.
         specs = [
-            _TensorSpec(types.index(None if key[0] == "per_graph" else key[1]), row, _in_numpy(dtype), dtype)
+            (types.index(None if key[0] == "per_graph" else key[1]), row, _in_numpy(dtype), dtype)
             for key, dtype, row in made
         ]
         # For PyG, the tensors begin with sources and destinations of each edge type, which share a tensor.
