@@ -168,8 +168,9 @@ class GraphStore(StoredGraphs):
     ----------
     schema
         Types, features and labels of the graphs.
-    original_ids
-        int64 ``[N]``, the id of each graph in the whole store. The ids of a subset itself count from 0.
+    original_ids, graph_ids
+        int64 ``[N]``: the id of each graph in the whole store, and the id that batches report for it. The ids of a
+        subset count from 0, and so do those that its batches report; those of a `split` are the ids before the split.
 
     Raises
     ------
@@ -301,7 +302,7 @@ class MultiStore(StoredGraphs):
 
     Attributes
     ----------
-    path, schema, original_ids
+    path, schema, original_ids, graph_ids
         As in `GraphStore`; an id is the position of a graph among the graphs of all shards.
     limits
         Limits of the plans of the shards.
