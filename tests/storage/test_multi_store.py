@@ -14,7 +14,7 @@ from unittest.mock import patch
 import dgl
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
@@ -38,18 +38,19 @@ def both(content: Content, cuts: Sequence[int], compact: bool) -> Iterator[tuple
 CUTS = st.lists(st.integers(1, 5), max_size=4)
 
 
+@settings(max_examples=25)
 @given(st.data(), contents(min_graphs=1), CUTS, st.booleans(), PADDING)
 def test_shards_are_one_store(
     data: st.DataObject, content: Content, cuts: list[int], compact: bool, padding: dict[str, Any]
 ) -> None:
     order = data.draw(st.permutations(range(1, len(content.items) + 1)))
-    settings: Any = {"packs_per_batch": content.packs_per_batch, **padding}
+    given_settings: Any = {"packs_per_batch": content.packs_per_batch, **padding}
     with both(content, cuts, compact) as (shards, whole):
-        found, right = (store.padded(content.limits, **settings) for store in (shards, whole))
-        on_device = shards.to("cpu").padded(content.limits, **settings)
+        found, right = (store.padded(content.limits, **given_settings) for store in (shards, whole))
+        on_device = shards.to("cpu").padded(content.limits, **given_settings)
         views = [(each, right) for each in (found, on_device, pickle.loads(pickle.dumps(found)))]
         if compact:
-            stored = {**settings, "as_stored": True}
+            stored = {**given_settings, "as_stored": True}
             views.append((shards.padded(content.limits, **stored), whole.padded(content.limits, **stored)))
         for found, right in views:
             for ids in (order, order[:1], []):
