@@ -56,8 +56,7 @@ def write_chunks(
     edges_as
         Format of the files of edges: "csv" (two numbers per line, separated by a space), "numpy" or "parquet".
     features_as
-        Format of the files of features: "numpy" or "parquet". Parquet needs pyarrow. Complex features, and features
-        whose rows have no values, are always written as numpy.
+        "numpy" or "parquet", which needs pyarrow; complex features, and rows without values, are always numpy.
     name
         Name of the large graph.
     overwrite
@@ -79,9 +78,8 @@ def write_chunks(
 
     Notes
     -----
-    Each node has, as the data ``graph_id``, the position of its graph in the source. Schema, labels and splits are in a
-    file that ``metadata.json`` names under the key ``dgl_tuplepack``. Memory holds one chunk at a time, and the
-    labels of all graphs.
+    The node data ``graph_id`` is the position of the node's graph in the source. Schema, labels and splits are in the
+    file under the key ``dgl_tuplepack`` of ``metadata.json``. Memory holds one chunk at a time, and all labels.
 
     Examples
     --------
@@ -113,30 +111,31 @@ def _write(store: StoredGraphs, data: Path, chunks: int, edges_as: str, features
     counts = dict(zip(types, np.add.reduceat(sizes, bounds[:-1], axis=0).T.tolist(), strict=True))
     firsts = dict(zip(types, np.cumsum(sizes, axis=0).T - sizes.T, strict=True))
     formats = {"edges": edges_as, "node_data": features_as, "edge_data": features_as}
-    # (content, type, name) of an array -> the description of its files; every chunk has the same arrays.
-    written: dict[tuple[str, str, str], dict[str, Any]] = {}
+    # Content -> type (-> name of a feature) -> the description of the files; every chunk has the same arrays.
+    described: dict[str, dict[str, Any]] = {content: {} for content in formats}
     labels: dict[str, list[Array]] = {label: [] for label in schema.labels}
     for chunk in progress_bar(range(len(bounds) - 1), desc="chunks", unit=" chunks"):
         # Positions in `store`, which may be a subset of a store.
         ids = np.arange(bounds[chunk], bounds[chunk + 1])
         block = chosen_block(store, store.ids_in_store(ids))
         arrays = _arrays(block, ids, {t: first[ids] for t, first in firsts.items()})
-        for number, (content, t, name, array) in enumerate(arrays):
-            description = written.setdefault((content, t, name), _description(formats[content], array))
-            ending, write = _WRITERS[description["format"]["name"]]
+        for number, (content, keys, array) in enumerate(arrays):
+            within, form = described[content], formats[content]
+            if form == "parquet" and (array.dtype.kind == "c" or 0 in array.shape[1:]):
+                # Parquet has no complex numbers, and no rows without values.
+                form = "numpy"
+            for key in keys[:-1]:
+                within = within.setdefault(key, {})
+            delimiter = {"delimiter": " "} if form == "csv" else {}
+            description = within.setdefault(keys[-1], {"format": {"name": form, **delimiter}, "data": []})
+            ending, write = _WRITERS[form]
             # Number the files: the names of two arrays may differ only in characters that file names cannot have.
-            file = data / content / f"{number:02d}_{plain_name([t, name]) or 'all'}-{chunk}.{ending}"
+            file = data / content / f"{number:02d}_{plain_name(keys) or 'all'}-{chunk}.{ending}"
             file.parent.mkdir(exist_ok=True)
             write(file, array)
             description["data"].append(f"{data.name}/{content}/{file.name}")
         for label, values in block.labels.items():
             labels[label].append(values)
-    described: dict[str, dict[str, Any]] = {content: {} for content in formats}
-    for (content, t, name), description in written.items():
-        if content == "edges":
-            described[content][t] = description
-        else:
-            described[content].setdefault(t, {})[name] = description
     joined = {label: np.concatenate(values) for label, values in labels.items()}
     GraphRecord(schema, sizes, np.arange(len(store)), joined, store.splits).save(data / RECORD)
     return {
@@ -149,26 +148,18 @@ def _write(store: StoredGraphs, data: Path, chunks: int, edges_as: str, features
     }
 
 
-def _description(form: str, array: Array) -> dict[str, Any]:
-    """Return the description of an array for ``metadata.json``, still without files."""
-    if form == "parquet" and (array.dtype.kind == "c" or 0 in array.shape[1:]):
-        # Parquet has no complex numbers, and no rows without values.
-        form = "numpy"
-    return {"format": {"name": form, **({"delimiter": " "} if form == "csv" else {})}, "data": []}
-
-
-def _arrays(block: GraphBlock, ids: IntArray, firsts: dict[str, IntArray]) -> Iterator[tuple[str, str, str, Array]]:
-    """Yield the arrays of a chunk as (content, type, name, array); the content is a key of ``metadata.json``.
+def _arrays(block: GraphBlock, ids: IntArray, firsts: dict[str, IntArray]) -> Iterator[tuple[str, list[str], Array]]:
+    """Yield the arrays of a chunk, each with its keys in ``metadata.json``: a content, and [type] or [type, name].
 
     `ids` are positions of the graphs in the source; ``firsts[t]`` has the first node of type t of each graph.
     """
     for e in block.endpoints:
-        yield "edges", text_of(e), "", np.stack(ends_in_large(block, e, firsts), axis=1).astype(np.int64)
+        yield "edges", [text_of(e)], np.stack(ends_in_large(block, e, firsts), axis=1).astype(np.int64)
     for t, features in block.node_features.items():
-        yield "node_data", t, GRAPH_ID, np.repeat(ids, block.num_nodes[t])
-        yield from (("node_data", t, name, values) for name, values in features.items())
+        yield "node_data", [t, GRAPH_ID], np.repeat(ids, block.num_nodes[t])
+        yield from (("node_data", [t, name], values) for name, values in features.items())
     for e, features in block.edge_features.items():
-        yield from (("edge_data", text_of(e), name, values) for name, values in features.items())
+        yield from (("edge_data", [text_of(e), name], values) for name, values in features.items())
 
 
 def chunk_bounds(weights: IntArray, chunks: int) -> IntArray:
@@ -180,8 +171,7 @@ def chunk_bounds(weights: IntArray, chunks: int) -> IntArray:
     # For each chunk except the first: the total weight that should precede the chunk, and its first graph.
     goals = np.arange(1, chunks) * (weights.sum() / chunks)
     inner = np.searchsorted(np.cumsum(weights), goals, side="left") + 1
-    # Every chunk has at least one graph: chunk i begins at graph i or later, after the first graph of chunk i - 1, and
-    # early enough to leave one graph for each later chunk.
+    # Every chunk has a graph: chunk i begins at graph i or later, and leaves one graph for each later chunk.
     place = np.arange(1, chunks)
     inner = np.maximum.accumulate(np.maximum(inner, place) - place) + place
     return np.concatenate([[0], np.minimum(inner, number - chunks + place), [number]]).astype(np.int64)

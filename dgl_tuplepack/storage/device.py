@@ -28,8 +28,8 @@ from dgl_tuplepack.storage.view import BatchView, GraphRows, checked_totals, sha
 class DeviceStore:
     """The arrays of a store on a device; made by `GraphStore.to`.
 
-    For each batch, only the ids and row numbers of its graphs are sent to the device. Raise FormatError if offsets or
-    endpoints are damaged: the constructor checks all of them.
+    For each batch, only the ids and row numbers of its graphs are sent to the device. The constructor checks all
+    offsets and endpoints; it raises FormatError if they are damaged.
     """
 
     def __init__(self, store: Selection, device: torch.device | str) -> None:
@@ -86,10 +86,9 @@ class DeviceStore:
         transform_seed: int = 0,
         **settings: Any,
     ) -> BatchView:
-        """Return a view that maps a list of ids to one `PaddedBatch` on the device, for a loader without workers.
+        """Return a view of padded batches on the device, for a loader without workers.
 
-        Settings are as in `GraphStore.padded`, without `separate` and without `transform`, which would transform graphs
-        one by one.
+        Settings are as in `GraphStore.padded`, without `separate` and `transform`.
         """
         shapes = shapes_of(self.store.batch_schema(as_stored), limits, packs_per_batch, **settings)
         return BatchView(self, shapes, transform=batch_transform, transform_seed=transform_seed)

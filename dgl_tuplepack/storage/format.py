@@ -41,8 +41,6 @@ ENDPOINTS = ("uint8", "uint16", "int32", "int64")
 # Values of `ArrayEntry.content` for arrays whose `dtype` and `stored` are both int64.
 _POSITIONS = ("size_classes", "node_offsets", "edge_offsets", "split")
 CONTENTS = (*_POSITIONS, *ENDS, "node_feature", "edge_feature", "label")
-# Both torch and numpy 2 allow at most 64 axes.
-_MOST_AXES = 64
 # Identifies an array: its content, type and name.
 Key = tuple[Any, ...]
 
@@ -92,7 +90,7 @@ class ArrayEntry:
             values["type"] = tuple(document["type"])
         entry = cls(**values)
         is_allowed = entry.content in CONTENTS and entry.stored in allowed_storage(entry.content, entry.dtype)
-        if not (is_allowed and PLAIN_NAME.fullmatch(entry.file) and 1 <= len(entry.shape) <= _MOST_AXES):
+        if not (is_allowed and PLAIN_NAME.fullmatch(entry.file) and entry.shape):
             raise ValueError(f"the array {document!r:.300} cannot be")
         return entry
 

@@ -6,7 +6,8 @@ feature and label, for the offsets of each type, and for the sources and destina
 arrays: ``store/metadata.json``, ``store/data-.../*.npy``. Plans and the static shape lie next to the arrays.
 
 Opening a store checks and maps its files; a `Segment` (`selection.py`) is one opened store. A `Selection`, such as a
-store, a dataset of shards or a subset, is one or more segments, and the ids of the chosen graphs. A `BatchView`
+store, a dataset of shards or a subset, is one or more segments, and the ids of the chosen graphs. Its own ids count
+from 0; `original_ids` are the ids in the whole store, `graph_ids` the ids that batches report. A `BatchView`
 (`view.py`) finds the rows of the ids of a batch (`GraphRows`), and hands them to the maker that the store returned:
 `PaddedBatches` and `PlainBatches` copy the rows of all graphs in one compiled pass, which checks them again, and a
 `DeviceStore` (`device.py`) indexes tensors. With a transform, graphs are read one by one, for `PaddedCollate`.
@@ -29,7 +30,6 @@ import torch
 
 from dgl_tuplepack._core.checks import as_ids, as_path, choice, shown, whole_number
 from dgl_tuplepack._core.files import JsonFormat
-from dgl_tuplepack._core.optional import load
 from dgl_tuplepack._core.progress import DELAY, progress_bar
 from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.batches.collate import CollatedView, PaddedCollate
@@ -47,7 +47,7 @@ from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 from dgl_tuplepack.storage.device import DeviceStore
 from dgl_tuplepack.storage.format import Manifest, check_unchanged
 from dgl_tuplepack.storage.selection import Segment, Selection
-from dgl_tuplepack.storage.view import BatchView, GraphRows, PaddedBatches, PlainBatches, shapes_of
+from dgl_tuplepack.storage.view import BatchView, GraphRows, PaddedBatches, PlainBatches, pyg_builder, shapes_of
 from dgl_tuplepack.storage.write import WriteSettings, write_graphs
 
 
@@ -76,22 +76,19 @@ class StoredGraphs(Selection):
         Parameters
         ----------
         limits, packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges
-            As in `PaddedCollate`, which makes the same batches as this view. With several limits, each list of ids from
-            a `PackBatchSampler` carries the shape of its batch. For any other list of ids, the batch is padded to the
-            smallest shape that holds the graphs.
+            As in `PaddedCollate`, which makes the same batches. With several limits, lists of ids from a
+            `PackBatchSampler` carry the shape of their batch; any other batch gets the smallest shape that holds it.
         as_stored
             Keep the stored dtype of integers that ``compact=True`` narrowed, instead of their original dtype.
         separate
-            Give each tensor of a batch its own memory, instead of one buffer for all tensors of a dtype. Use it with
-            layers that free the storage of their input, such as DGL's GroupRevRes, and for tensors that are kept longer
-            than their batch.
+            Give each tensor its own memory: for layers that free the storage of their input, such as DGL's GroupRevRes,
+            and for tensors that are kept longer than their batch.
         transform, batch_transform, transform_seed
-            As in `PaddedCollate`, but `transform` always gets and returns a DGLGraph, also in a store of PyG graphs.
-            With `transform`, graphs are read one by one, which takes much longer than copying whole batches. The random
-            numbers of the transform depend on the ids that batches report (`graph_ids`). If a transform gives the same
-            graphs in every epoch, pass it to `GraphStore.write` as `pre_transform` instead.
+            As in `PaddedCollate`, but `transform` always gets and returns a DGLGraph, also in a store of PyG graphs;
+            its random numbers depend on the ids that batches report. It is slow, as graphs are read one by one: if it
+            gives the same graphs in every epoch, pass it to `write` as `pre_transform` instead.
         """
-        named: dict[str, Any] = {
+        padding: dict[str, Any] = {
             "label_fill": label_fill, "feature_fill": feature_fill, "cover_padding": cover_padding, "idtype": idtype,
             "coordinates": coordinates, "sort_edges": sort_edges,
         }  # fmt: skip
@@ -101,30 +98,27 @@ class StoredGraphs(Selection):
             # The example item has an id, so batches have `graph_ids`.
             collate = PaddedCollate(
                 limits, Identified(0, self[0]), packs_per_batch, ties=self.schema.ties, indices=self.schema.indices,
-                transform=transform, batch_transform=batch_transform, transform_seed=transform_seed, **named,
+                transform=transform, batch_transform=batch_transform, transform_seed=transform_seed, **padding,
             )  # fmt: skip
             return CollatedView(self, collate, self.graph_ids)
-        shapes = shapes_of(self.batch_schema(as_stored), limits, packs_per_batch, **named)
+        shapes = shapes_of(self.batch_schema(as_stored), limits, packs_per_batch, **padding)
         return BatchView(self, shapes, transform=batch_transform, transform_seed=transform_seed, separate=separate)
 
     def batched(self, *, as_stored: bool = False, framework: str = "dgl", with_ids: bool = False) -> BatchView:
         """Return a view that maps a list of ids to ``(DGLGraph, labels)`` without padding, or to a PyG batch.
 
-        The batch equals the result of `dgl.batch` and DGL's collate, which take far longer. The loader
-        ``tp.GraphDataLoader(store, batch_size=64, shuffle=True)`` makes and reads such a view. You can also pass the
-        view to any other loader, with ``sampler=PackBatchSampler(store, limits), batch_size=None``; then no batch
-        exceeds the limits.
+        The batch equals the result of `dgl.batch` and DGL's collate, which take far longer. `tp.GraphDataLoader` and
+        `tp.pyg.DataLoader` make and read such a view of a store. Any other loader reads it with
+        ``sampler=PackBatchSampler(store, limits), batch_size=None``; then no batch exceeds the limits.
 
         Parameters
         ----------
         as_stored
             As in `padded`.
         framework
-            "dgl" or "pyg". With "pyg", the batch equals the result of `torch_geometric.data.Batch.from_data_list`. The
-            loader ``tp.pyg.DataLoader(store, batch_size=64)`` makes and reads such a view.
+            "dgl" or "pyg". With "pyg", the batch equals the result of `torch_geometric.data.Batch.from_data_list`.
         with_ids
-            Add the ids of the graphs to each batch, int64 ``[n]``: as the last element of the tuple, or with "pyg" as
-            the attribute `graph_ids`.
+            Add the ids of the graphs, int64 ``[n]``: as the last element of the tuple, or with "pyg" as `graph_ids`.
         """
         framework = choice("framework", framework, ("dgl", "pyg"))
         return BatchView(self, framework=framework, as_stored=as_stored, with_ids=with_ids)
@@ -144,10 +138,7 @@ class StoredGraphs(Selection):
         if framework == "dgl":
             builder = BatchBuilder(schema)
             return PlainBatches(self, schema, lambda _, *content: builder.batch(*content), for_pyg=False)
-        load("torch_geometric")
-        from dgl_tuplepack.storage.pyg import PygBuilder
-
-        return PlainBatches(self, schema, PygBuilder(schema), for_pyg=True)
+        return PlainBatches(self, schema, pyg_builder(schema), for_pyg=True)
 
     def item(self, i: int) -> Any:
         """Return graph `i`, with its label."""
@@ -156,9 +147,7 @@ class StoredGraphs(Selection):
     def to(self, device: torch.device | str) -> DeviceStore:
         """Copy all arrays to a device, to assemble batches there.
 
-        The arrays need as much memory there as the files, or slightly more: 16-bit endpoints become 32-bit, and each
-        array gets the widest dtype that it has in any shard. The arrays of the whole store are copied, even for a
-        subset.
+        The arrays (of the whole store, even for a subset) need about as much memory there as the files.
         """
         return DeviceStore(self, device)
 
@@ -166,29 +155,27 @@ class StoredGraphs(Selection):
 class GraphStore(StoredGraphs):
     """All graphs of a dataset, in flat, memory-mapped arrays.
 
-    Opening a store takes milliseconds at any size. Items are DGLGraphs, or pairs (DGLGraph, label), as they were
-    written. `padded` makes whole padded batches, far faster than collating single items. DGL is needed only for items,
-    for DGL batches without padding, and for `PaddedBatch.graph`.
+    Opening a store takes milliseconds at any size. Items are DGLGraphs, or pairs (DGLGraph, label). `padded` makes
+    whole padded batches, far faster than collating items. DGL is needed only for items, for DGL batches without
+    padding, and for `PaddedBatch.graph`.
 
     Parameters
     ----------
     path
-        Folder that `GraphStore.write` made.
+        Folder that `GraphStore.write` made; also an attribute.
 
     Attributes
     ----------
-    path
-        The folder.
     schema
         Types, features and labels of the graphs.
-    original_ids
-        int64 ``[N]``, the id of each graph in the whole store. The ids of a subset itself count from 0.
+    original_ids, graph_ids
+        int64 ``[N]``: the id of each graph in the whole store, and the id that batches report for it. The ids of a
+        subset count from 0, and so do those that its batches report; those of a `split` are the ids before the split.
 
     Raises
     ------
     FormatError
-        There is no store, or a file has changed since it was written. Header, length and samples of every file are
-        checked (`verify` checks every byte).
+        There is no store, or header, length or samples of a file have changed (`verify` checks every byte).
 
     Examples
     --------
@@ -219,9 +206,8 @@ class GraphStore(StoredGraphs):
     def static_shape(self, batch_size: int) -> Limits | None:
         """Return the limits that `preprocess` stored for shuffled batches of exactly `batch_size` graphs.
 
-        Return None if there are none for these graphs in this order. They are stored for one `batch_size`, and for the
-        graphs of the split "train", ``store.subset(store.splits["train"])``; without such a split, for all graphs. A
-        `StaticBatchSampler` of these graphs uses them.
+        They are stored for one `batch_size`, and for ``store.subset(store.splits["train"])``, or for all graphs if
+        there is no such split; None for other graphs, or in another order. `StaticBatchSampler` uses them.
 
         Raises
         ------
@@ -295,7 +281,7 @@ class GraphStore(StoredGraphs):
         Notes
         -----
         Only one block of graphs is in memory at a time, but a ``.bin`` file is read completely. If the process is
-        killed, an earlier store remains; if there was no earlier store, the folder cannot be opened as a store.
+        killed, an earlier store remains; without one, the folder cannot be opened.
         """
         settings = WriteSettings(
             compact, overwrite, pre_transform, transform_seed, transform_name, ties, indices, levels
@@ -304,21 +290,10 @@ class GraphStore(StoredGraphs):
         return cls(path)
 
 
-def refuse_store_settings(settings: Iterable[str]) -> None:
-    """Raise InputError if `settings` names a setting that applies only to batches copied from a store."""
-    for name in settings:
-        if name in ("as_stored", "separate"):
-            raise InputError(
-                f"{name} applies only to batches copied from a store, not to datasets, transforms of graphs or a "
-                "collate_fn; leave it out, or write a store with GraphStore.write, which can apply a pre_transform."
-            )
-
-
 class MultiStore(StoredGraphs):
     """All graphs of a dataset that was preprocessed in shards, in the order of the shards.
 
-    It behaves like one `GraphStore` of all graphs, and makes equal batches. A batch may hold graphs of any number of
-    shards; making such a batch takes little longer than making a batch from one shard.
+    It behaves like one `GraphStore` of all graphs, and makes equal batches, hardly slower.
 
     Parameters
     ----------
@@ -327,7 +302,7 @@ class MultiStore(StoredGraphs):
 
     Attributes
     ----------
-    path, schema, original_ids
+    path, schema, original_ids, graph_ids
         As in `GraphStore`; an id is the position of a graph among the graphs of all shards.
     limits
         Limits of the plans of the shards.
@@ -356,7 +331,7 @@ class MultiStore(StoredGraphs):
         shards = progress_bar(self.manifest.shards, desc="open", unit=" shards", delay=DELAY, leave=False)
         segments = [Segment.open(path / shard.name) for shard in shards]
         for segment, shard in zip(segments, self.manifest.shards, strict=True):
-            check_unchanged(segment.checksum, path, shard)
+            check_unchanged(segment.metadata.checksum, path, shard)
         super().__init__(path, segments)
 
     @property
@@ -364,6 +339,18 @@ class MultiStore(StoredGraphs):
         """Limits of the plans of the shards."""
         return self.manifest.limits
 
+
+def refuse_store_settings(settings: Iterable[str]) -> None:
+    """Raise InputError if `settings` names a setting that applies only to batches copied from a store."""
+    for name in settings:
+        if name in ("as_stored", "separate"):
+            raise InputError(
+                f"{name} applies only to batches copied from a store, not to datasets, transforms of graphs or a "
+                "collate_fn; leave it out, or write a store with GraphStore.write, which can apply a pre_transform."
+            )
+
+
+# Plans and static shapes, in the data folder of a store ------------------------------------------------------
 
 SHAPE = "static-shape.json"
 _SHAPE_FILE = JsonFormat("dgl_tuplepack.static_shape", 1, "static shape", "preprocess the store again")

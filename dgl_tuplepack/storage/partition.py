@@ -11,7 +11,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,8 +50,7 @@ from dgl_tuplepack.storage.reader import as_store, chosen_block
 from dgl_tuplepack.storage.shards import number_of_processes, pool_of, run_all
 from dgl_tuplepack.storage.write import LOCK, locked, names_in, refuse_others
 
-# Names in the folder of a partition: the file with its record, the folder of a temporary store, and the file with the
-# part of each graph, int64 [N].
+# Names in a partition: its record, the folder of a temporary store, and the file with the part of each graph.
 STATE, SOURCE, ASSIGNED = "partition.json", ".source", "graph_parts.npy"
 _STATE_FILE = JsonFormat("dgl_tuplepack.partition", 1, "partition", "write the partition again (overwrite=True)")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -67,12 +66,11 @@ class Partitioned:
     ----------
     config
         The JSON file that `dgl.distributed.load_partition` and `DistGraph` open.
-    imbalance
-        For each component (node types, edge types and `balance`): the largest total of a part, divided by the mean.
-    bound
-        For each component, a lower bound: no assignment of whole graphs to parts has a smaller imbalance.
+    imbalance, bound
+        For each component (node types, edge types and `balance`): the largest total of a part, divided by the mean; and
+        a lower bound of this quotient, for any assignment of whole graphs to parts.
     written, kept
-        Indices of the parts written in this run, and of the existing parts that were verified and kept.
+        Indices of the parts that were written, and of the parts that were verified and kept.
     """
 
     config: Path
@@ -138,9 +136,8 @@ def partition(
 
     Notes
     -----
-    The folder has the files of `dgl.distributed.partition_graph`, a text file for each node type (such as ``_N.txt``)
-    with the part of each node, ``orig_nids.dgl`` and ``orig_eids.dgl`` for each part, and the records of this package.
-    As in DGL, bool features are saved as uint8.
+    The folder has the files of `dgl.distributed.partition_graph`, also ``orig_nids.dgl`` and ``orig_eids.dgl``, a text
+    file for each node type with the part of each node, and records. As in DGL, bool features are saved as uint8.
 
     Examples
     --------
@@ -162,7 +159,8 @@ def partition(
     processes = min(number_of_processes(workers, executor), parts)
     load("dgl")
     with locked(out, functools.partial(_check_folder, out)), as_store(source, out / SOURCE, levels) as store:
-        sizes = _with_masks(store, balance)
+        columns = {name: _counted_nodes(store, name) for name in balance}
+        sizes = GraphSizes(np.column_stack([store.sizes.array, *columns.values()]), (*store.sizes.components, *columns))
         assigned = balanced_parts(sizes, parts)
         totals = totals_of(sizes.array, assigned, parts)
         types = (*store.schema.node_types, *store.schema.edge_types)
@@ -188,13 +186,6 @@ def partition(
         written=tuple(part for part, new in enumerate(is_new) if new),
         kept=tuple(part for part, new in enumerate(is_new) if not new),
     )
-
-
-def _with_masks(store: StoredGraphs, names: Sequence[str]) -> GraphSizes:
-    """Return the sizes of the graphs, with one more component for each split or node feature in `names`."""
-    columns = {name: _counted_nodes(store, name) for name in names}
-    array = np.column_stack([store.sizes.array, *columns.values()])
-    return GraphSizes(array, (*store.sizes.components, *columns))
 
 
 def _counted_nodes(store: StoredGraphs, name: str) -> IntArray:
@@ -277,10 +268,15 @@ def _write_assignment(store: StoredGraphs, out: Path, assigned: IntArray, parts:
 
 def _config(store: StoredGraphs, name: str, nodes: IntArray, edges: IntArray) -> dict[str, Any]:
     """Return the JSON file that DGL opens; `nodes` and `edges` ``[parts, types]`` have the numbers in each part."""
-    node_map, edge_map = (
-        dict(zip(types, _ranges(numbers), strict=True))
-        for types, numbers in ((store.schema.node_types, nodes), (map(text_of, store.schema.edge_types), edges))
-    )
+
+    def ranges(types: Iterable[str], numbers: IntArray) -> dict[str, Any]:
+        """Return, for each type, the range ``[first, end]`` of its ids in each part."""
+        # Ids run part by part, and type by type in a part; without an axis, `cumsum` adds up the flattened array.
+        ends = np.cumsum(numbers).reshape(numbers.shape)
+        return dict(zip(types, np.stack([ends - numbers, ends], axis=2).transpose(1, 0, 2).tolist(), strict=True))
+
+    node_map = ranges(store.schema.node_types, nodes)
+    edge_map = ranges(map(text_of, store.schema.edge_types), edges)
     files = {"node_feats": NODE_FEATURES, "edge_feats": EDGE_FEATURES, "part_graph": GRAPH_FILE}
     return {
         "graph_name": name,
@@ -297,14 +293,6 @@ def _config(store: StoredGraphs, name: str, nodes: IntArray, edges: IntArray) ->
     }
 
 
-def _ranges(numbers: IntArray) -> list[list[list[int]]]:
-    """Return, for each type, the range ``[first, end]`` of its ids in each part; `numbers` ``[parts, types]``."""
-    # Ids run part by part, and type by type in a part; without an axis, `cumsum` adds up the flattened array.
-    ends = np.cumsum(numbers).reshape(numbers.shape)
-    ranges: list[list[list[int]]] = np.stack([ends - numbers, ends], axis=2).transpose(1, 0, 2).tolist()
-    return ranges
-
-
 def _check_folder(out: Path) -> None:
     """Raise FormatError for a folder that contains something other than a partition, finished or not."""
     names = names_in(out)
@@ -314,10 +302,9 @@ def _check_folder(out: Path) -> None:
 
 
 def _write_part(store: StoredGraphs, out: Path, partition: str, task: tuple[int, int, int]) -> bool:
-    """Write the folder of a part, completely or not at all. If this part exists and is intact, only return False.
+    """Write the folder of a part, completely or not at all; if this part exists and is intact, only return False.
 
-    `partition` is the hash of the partition; `task` is the index of the part, and its first node and edge in the large
-    graph.
+    `partition` is the hash of the partition, `task` the index of the part, and its first node and edge.
     """
     # With the index of the part: one part must not replace another.
     folder, identity = out / f"part{task[0]}", f"{partition} part {task[0]}"

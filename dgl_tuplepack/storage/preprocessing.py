@@ -52,10 +52,8 @@ class Preprocessed:
         Limits of all plans (a tuple for shape buckets), and packs per batch; 1 if limits were given.
     plans
         One plan for each split; without splits, one plan with an empty name for all graphs.
-    seconds
-        Time of each step: write, limits, plan, verify.
-    static_shape
-        Limits of shuffled batches of exactly `batch_size` graphs; None without `batch_size`.
+    seconds, static_shape
+        Time of each step (write, limits, plan, verify); the shape that was stored for `batch_size`, or None.
     """
 
     store: GraphStore
@@ -97,12 +95,10 @@ def preprocess(
         Limits of the packs, or a list of two to four limits; None: search for limits.
     graphs_per_batch
         Mean number of graphs (>= 1) in the batches of the split "train", or of all graphs if there is no such split.
-        The search chooses limits for this number as in `packed_loader`. The limits hold every graph. None: 64, or fewer
-        if there are fewer graphs; if the largest graph makes such batches impossible, the search returns the smallest
-        limits with nearly the best efficiency.
+        The search is that of `packed_loader`, but its limits hold every graph. None: 64, or fewer if there are fewer
+        graphs; or, if the largest graph rules out such batches, the smallest limits with nearly the best efficiency.
     batch_size
-        Also store the static shape of shuffled batches with exactly this number of graphs (>= 1) of the split "train",
-        or of all graphs. `StaticBatchSampler` uses this shape, `GraphStore.static_shape` returns it.
+        Also store the shape of shuffled batches of exactly this many graphs (>= 1), as `GraphStore.static_shape` tells.
     multiple_of
         With searched limits, each padded number of nodes or edges of a pack is a multiple of `multiple_of`.
     seed
@@ -117,8 +113,8 @@ def preprocess(
     ------
     FormatError, SchemaError, SizesError, LimitsError, SearchError, TransformError
         As in `GraphStore.write`, `pack` and `search_limits`. Impossible limits are refused before anything is written
-        if the sizes can be read before the graphs, as from an OGB folder or a store, and there is no `pre_transform`;
-        otherwise, after the store has been written without plans.
+        if sizes can be read without the graphs (an OGB folder, a store; no `pre_transform`), else after the store has
+        been written without plans.
     """
     out, seconds = as_path(out), dict[str, float]()
     planning = Planning.of(limits, graphs_per_batch, multiple_of, seed)
@@ -128,6 +124,15 @@ def preprocess(
     opened = resolve(source).with_levels(levels)
     # The limits and the number of packs per batch; None until they are known.
     chosen: tuple[Limits | Buckets, int] | None = None
+    if opened.knows_sizes and pre_transform is None:
+        with writing(out):
+            check_folder(out, settings.overwrite)
+        # Refuse impossible limits before anything is written.
+        sizes = opened.sizes()
+        if planning.limits is not None:
+            planning.limits.aligned(sizes.components).check(sizes)
+        chosen = _limits_of(planning, sizes, opened.splits(), seconds)
+    earlier = sum(seconds.values())
     plans: dict[str, PackPlan] = {}
     static_shape: Limits | None = None
     # The error that prevented the plans, if any.
@@ -138,32 +143,20 @@ def preprocess(
         nonlocal chosen, plans, static_shape, failure
         train = train_sizes(graphs.sizes, graphs.splits)
         try:
-            if chosen is None:
-                with timed(seconds, "limits"):
-                    chosen = _limits_of(planning, graphs.sizes, graphs.splits)
+            chosen = chosen or _limits_of(planning, graphs.sizes, graphs.splits, seconds)
             with timed(seconds, "plan"):
-                packed = _pack_splits(graphs, chosen[0], planning.seed)
+                plans = _pack_splits(graphs, chosen[0], planning.seed)
                 if batch_size is not None:
                     with notice(f"preparing batches of {len(train):,} graphs", len(train)):
                         static_shape = shape_of(train, batch_size)
-            plans = packed
         except InputError as error:
             # Keep the written graphs: the error is raised when the store is complete.
             failure = error
+            return
         _save_plans(data, plans)
         if static_shape is not None:
             save_static_shape(data, static_shape, train)
 
-    if opened.knows_sizes and pre_transform is None:
-        with writing(out):
-            check_folder(out, settings.overwrite)
-        # Refuse impossible limits before anything is written.
-        sizes = opened.sizes()
-        if planning.limits is not None:
-            planning.limits.aligned(sizes.components).check(sizes)
-        with timed(seconds, "limits"):
-            chosen = _limits_of(planning, sizes, opened.splits())
-    earlier = sum(seconds.values())
     with timed(seconds, "write"):
         write_graphs(out, opened, settings, prepare=plan)
     if failure is not None:
@@ -218,12 +211,15 @@ class Planning:
         return search.best.limits, search.packs_per_batch
 
 
-def _limits_of(planning: Planning, sizes: GraphSizes, splits: Mapping[str, Any]) -> tuple[Limits | Buckets, int]:
+def _limits_of(
+    planning: Planning, sizes: GraphSizes, splits: Mapping[str, Any], seconds: dict[str, float]
+) -> tuple[Limits | Buckets, int]:
     """Return limits for the split "train", or for all graphs if there is no such split, and the packs per batch."""
-    every = SizeHistogram.from_sizes(sizes).without_ids()
-    train = train_sizes(sizes, splits)
-    leading = every if train is sizes else SizeHistogram.from_sizes(train).without_ids()
-    return planning.limits_for(leading, every)
+    with timed(seconds, "limits"):
+        every = SizeHistogram.from_sizes(sizes).without_ids()
+        train = train_sizes(sizes, splits)
+        leading = every if train is sizes else SizeHistogram.from_sizes(train).without_ids()
+        return planning.limits_for(leading, every)
 
 
 def verify(path: str | os.PathLike[str]) -> GraphStore:

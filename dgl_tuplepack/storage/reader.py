@@ -131,9 +131,9 @@ def chosen_block(selection: Selection, ids: IntArray) -> GraphBlock:
 
 @contextmanager
 def as_store(source: Any, folder: Path, levels: Levels | None) -> Iterator[StoredGraphs]:
-    """Provide a store with the graphs of a source; SchemaError if `check_names` refuses the names in its schema.
+    """Provide a store with the graphs of a source, whose names `check_names` checks.
 
-    A source that is not a store is first written to `folder`, which is removed at the end of the ``with`` block.
+    A source that is not a store is written to `folder`, which is removed at the end of the ``with`` block.
     """
     opened = resolve(source).with_levels(levels)
     # The graphs of ``with_ids(store)`` are read as items.

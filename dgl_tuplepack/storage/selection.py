@@ -32,11 +32,7 @@ _GRAPHS_PER_CHECK, GRAPHS_PER_BLOCK = 65_536, 4096
 
 
 class Segment:
-    """The memory-mapped arrays of one store, and their metadata.
-
-    Content (such as "node_offsets", "sources" or "label"), type and name identify an array. The type of a label or
-    split is None, and so is the name of offsets or endpoints.
-    """
+    """The memory-mapped arrays of one store, and their metadata; content, type and name identify an array."""
 
     def __init__(self, path: Path, metadata: StoreMetadata) -> None:
         self.path, self.metadata, self.data = path, metadata, path / metadata.data
@@ -81,11 +77,6 @@ class Segment:
         """Number of graphs in the store."""
         return self.metadata.num_graphs
 
-    @property
-    def checksum(self) -> str:
-        """SHA-256 that identifies the content of the store."""
-        return self.metadata.checksum
-
     def stored_spec(self, key: Key) -> ArraySpec:
         """Return the shape of a row of a feature or label, and the dtype that its values have in the file."""
         entry = self.entries[key]
@@ -97,9 +88,9 @@ class Segment:
         """Return the array with this content, type and name."""
         return self._arrays[content, type_, name]
 
-    def offsets(self, type_: GraphType) -> IntArray:
+    def offsets(self, t: GraphType) -> IntArray:
         """Return the row of the first node (edge) of each graph, then the number of all rows, int64 ``[N + 1]``."""
-        return self._arrays[offsets_key(type_)]
+        return self._arrays[offsets_key(t)]
 
     @functools.cached_property
     def sizes(self) -> GraphSizes:
@@ -142,7 +133,7 @@ class Segment:
             ends = {end: self.values((end, e, None), spans[e]) for end in ENDS}
             for (end, nodes), t in zip(ends.items(), (e[0], e[2]), strict=True):
                 if len(nodes) and not 0 <= nodes.min() <= nodes.max() < num_nodes[t]:
-                    self.refuse_endpoints(graph_id, end, e)
+                    self.refuse((end, e, None), f"points outside graph {graph_id}")
             endpoints[e] = tuple(torch.from_numpy(nodes).to(schema.idtype) for nodes in ends.values())
         of_nodes, of_edges, labels = schema.arranged(
             lambda column: as_tensor(self._arrays[column][spans[column[1]]], schema.spec_of(column).dtype)
@@ -176,20 +167,15 @@ class Segment:
         rows[None] = graphs
         return lambda t: np.diff(bounds[t]), lambda key: self.values(key, rows[key[1]])
 
-    def refuse_offsets(self, graph_id: int, type_: GraphType) -> NoReturn:
+    def refuse_offsets(self, graph_id: int, t: GraphType) -> NoReturn:
         """Raise FormatError: the offsets of a graph are outside the store."""
-        self._refuse(self.entries[offsets_key(type_)], f"points outside the store for graph {graph_id}")
+        self.refuse(offsets_key(t), f"points outside the store for graph {graph_id}")
 
-    def refuse_endpoints(
-        self, graph_id: int, end: str, edge_type: EdgeType | None, name: str | None = None
-    ) -> NoReturn:
-        """Raise FormatError: the endpoints or indices of a graph, in the array with this key, point outside it."""
-        self._refuse(self.entries[end, edge_type, name], f"points outside graph {graph_id}")
-
-    def _refuse(self, entry: ArrayEntry, what: str) -> NoReturn:
+    def refuse(self, key: Key, what: str) -> NoReturn:
+        """Raise FormatError: the array with this key is damaged."""
         raise FormatError(
-            f"{self.data / entry.file} {what}; the store is damaged, write it again (dgl-tuplepack verify checks every "
-            "byte)."
+            f"{self.data / self.entries[key].file} {what}; the store is damaged, write it again (dgl-tuplepack verify "
+            "checks every byte)."
         )
 
     def verify(self) -> None:
@@ -200,10 +186,10 @@ class Segment:
                 check_bytes(self.data, entry, progress.update)
         self.check_positions()
         if self.histogram != SizeHistogram.from_sizes(self.sizes):
-            self._refuse(self.entries["size_classes", None, None], "is not the histogram of the graphs' sizes")
+            self.refuse(("size_classes", None, None), "is not the histogram of the graphs' sizes")
         for name, ids in self.splits.items():
             if len(ids) and not 0 <= ids.min() <= ids.max() < self.num_graphs:
-                self._refuse(self.entries["split", None, name], f"names graphs outside 0..{self.num_graphs - 1}")
+                self.refuse(("split", None, name), f"names graphs outside 0..{self.num_graphs - 1}")
 
     def check_positions(self) -> None:
         """Check the offsets, endpoints, ties and indices of all graphs; raise FormatError if one is wrong."""
@@ -235,7 +221,7 @@ class Segment:
         if len(outside):
             wrong_edge = first_edges[0] + outside[0]
             graph = np.searchsorted(first_edges, wrong_edge, side="right") - 1
-            self.refuse_endpoints(graphs.start + int(graph), end, edge_type)
+            self.refuse((end, edge_type, None), f"points outside graph {graphs.start + int(graph)}")
 
 
 def _name_of(first: int, i: int) -> str:
@@ -290,7 +276,7 @@ class Selection:
     @property
     def checksum(self) -> str:
         """SHA-256 that identifies the content of all segments, in order."""
-        first, *others = (segment.checksum for segment in self.segments)
+        first, *others = (segment.metadata.checksum for segment in self.segments)
         return hashlib.sha256(" ".join([first, *others]).encode()).hexdigest() if others else first
 
     @property

@@ -71,7 +71,7 @@ class Shard:
 
 
 def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, Any]) -> list[Shard]:
-    """Return the shards, with distinct names that folders can have; raise SizesError if this is impossible.
+    """Return the shards, with distinct plain names; raise SizesError if this is impossible.
 
     In a list, names are the last components of paths: one or, if names repeat, two or more for all paths.
     """
@@ -157,10 +157,7 @@ def _is_local(files: Any) -> bool:
 
 
 def _listed(files: Any, path: str, url: str) -> dict[str, dict[str, Any]]:
-    """Return what the file system reports about each file of a source, by the path in the source ("." for one file).
-
-    Raise FormatError if there are no files, or if one lies outside the source, as in a forged archive.
-    """
+    """Return what the file system reports about each file of a source, by its path in the source ("." for one file)."""
     with _failures_of(url):
         found = {path: files.info(path)} if files.isfile(path) else files.find(path, detail=True)
     below = {posixpath.relpath(name, path or "."): info for name, info in found.items()}

@@ -51,10 +51,8 @@ class Sharded:
         All shards, opened.
     limits, packs_per_batch
         Limits of all plans, and packs per batch; 1 if limits were given.
-    written, kept
-        Names of the shards written in this run, and of the existing shards that were verified and kept.
-    planned
-        Names of the shards that got new plans.
+    written, kept, planned
+        Names of the shards that were written, that were verified and kept, and that got new plans.
     seconds
         Time of each step: write, limits, plan.
     """
@@ -140,11 +138,6 @@ def preprocess_shards(
         written.
     InputError
         Another setting has a wrong value; for `pre_transform`, this is a TransformError. Nothing was written.
-
-    Notes
-    -----
-    Each shard is read once: graphs are written and counted at the same time. Processes exchange paths, schemas and
-    histograms; graphs are sent only if a source is an object that holds graphs.
     """
     planning = Planning.of(limits, graphs_per_batch, multiple_of, seed)
     if pre_transform is not None:
@@ -264,10 +257,7 @@ class WrittenShard:
 
 
 def write_shard(shard: Shard, out: Path, settings: WriteSettings) -> WrittenShard:
-    """Write the store of a shard, unless an intact store of the same source exists.
-
-    After an error, an earlier store is unchanged.
-    """
+    """Write the store of a shard, unless an intact store of the same source exists."""
     folder = out / shard.name
     content: dict[str, Any] = {"source": shard.identity(), "compact": settings.compact}
     store = None if settings.overwrite or content["source"] is None else _finished(folder, content, settings)
@@ -289,8 +279,7 @@ def write_shard(shard: Shard, out: Path, settings: WriteSettings) -> WrittenShar
 def _finished(folder: Path, content: Mapping[str, Any], settings: WriteSettings) -> GraphStore | None:
     """Return the store in a folder; None if it is missing or damaged, or its record differs from `content`.
 
-    Raise FormatError if the store was written with another transform, or other ties, indices or levels: such a change
-    affects all shards, so the user must set `overwrite`.
+    Raise FormatError if its transform, ties, indices or levels differ: that affects all shards; users must overwrite.
     """
     needed: dict[str, Any] = {"pre_transform": None, **{name: getattr(settings, name) for name in _DECLARED}}
     if settings.pre_transform is not None:
@@ -376,9 +365,9 @@ def pool_of(processes: int, executor: Executor | None = None) -> Iterator[Execut
     """Provide the executor, or else a pool; None for one process, which is this one."""
     if executor is not None or processes == 1:
         yield executor
-    else:
-        with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _begin_worker) as pool:
-            yield pool
+        return
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _begin_worker) as pool:
+        yield pool
 
 
 def run_all(
@@ -386,8 +375,7 @@ def run_all(
 ) -> dict[str, Any]:
     """Call `task` with each argument, in the pool or in this process; return the results by the argument's name.
 
-    Raise ShardsError if tasks failed, after all others have ended. `unit` is the unit of the progress bar, `what` the
-    noun for tasks in messages.
+    Raise ShardsError, which calls tasks `what`, if tasks failed, after all others have ended.
     """
     started: list[Any] = []
     sent = _ByValue if isinstance(pool, ProcessPoolExecutor) else lambda value: value

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from dgl_tuplepack._core.checks import as_ids, as_integers, true_or_false
 from dgl_tuplepack._core.kernels import assemble as kernel
 from dgl_tuplepack._core.kernels.assemble import ARRAY, CODES, OTHER
 from dgl_tuplepack._core.kernels.find_graphs import OFFSETS, find_graphs
+from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.batches.batch_transform import BatchTransform
 from dgl_tuplepack.batches.shape import Key, PaddedShape, batch_of, number_of_shape
@@ -23,6 +24,7 @@ from dgl_tuplepack.errors import InputError, SizesError
 from dgl_tuplepack.graphs.blocks import ENDS, Array, EdgeType, GraphType
 from dgl_tuplepack.graphs.items import epoch_of, shape_index_of
 from dgl_tuplepack.graphs.named import is_pyg
+from dgl_tuplepack.graphs.pyg_layout import attribute_names
 from dgl_tuplepack.graphs.relations import sorting_order
 from dgl_tuplepack.graphs.schema import Schema, as_array
 from dgl_tuplepack.planning.buckets import Shapes, all_of, as_shapes
@@ -39,9 +41,8 @@ def shapes_of(schema: Schema, limits: Shapes, packs_per_batch: int, **settings: 
 class BatchView:
     """View of a store: ``view[ids]`` is one whole batch, for a list of ids.
 
-    `GraphStore.padded` makes views of padded batches, `GraphStore.batched` views of batches without padding. A view
-    without padding also accepts a single id, and then returns that graph. For an empty list, a view of padded batches
-    returns a batch of padding only, and a view without padding returns a batch of no graphs.
+    `GraphStore.padded` makes views of padded batches, `GraphStore.batched` views of batches without padding, which also
+    accept a single id and then return that graph. For an empty list, the batch has no graphs.
 
     Parameters
     ----------
@@ -157,9 +158,8 @@ def is_one_id(ids: Any) -> bool:
 class GraphRows:
     """n graphs: their positions in the selection, the ids that the batch reports, their segments, and their rows.
 
-    ``rows[t]``, int64 ``[3, n]``, has three numbers for each graph: its first row in the segment, its number of rows,
-    and its first row in the batch. ``totals[t]`` is the number of rows of all graphs. Types are numbered: node types,
-    edge types, then labels, which have one row for each graph.
+    ``rows[t]``, int64 ``[3, n]``: first row in the segment, number of rows, and first row in the batch, of each graph.
+    ``totals[t]``: rows of all graphs. Types are numbered: node types, edge types, then labels (one row for each graph).
     """
 
     positions: IntArray
@@ -167,12 +167,6 @@ class GraphRows:
     segments: IntArray
     rows: IntArray
     totals: IntArray
-
-    @property
-    def local_ids(self) -> IntArray:
-        """Index of each graph in its segment."""
-        # The last type is labels: the row of a graph in its segment is the index of the graph.
-        return self.rows[-1, 0]  # type: ignore[no-any-return]
 
 
 class Finder:
@@ -224,7 +218,11 @@ class PaddedBatches:
         self._slots = np.array(list(shape.slots.values()), np.int64)
         # Edge types whose padding edges lead from one padding node to the next.
         chained = [e for e in schema.edge_types if shape.has_padding_chains(e)]
-        self._assembler = Assembler(store, schema, fields, [_fill(shape, field) for field in fields], chained)
+        zeros = ((field.key, torch.zeros(1, dtype=field.dtype, device="cpu")) for field in fields)
+        # The rows that pad each tensor: one, or one for each slot; an unused 0 if the kernel computes the tensor.
+        # Copies, since torch moves a tensor to other memory when it is sent to a worker.
+        fills = [as_array(shape.fillings.get(key, zero)).copy() for key, zero in zeros]
+        self._assembler = Assembler(store, schema, fields, fills, chained)
         field_index = {field.key: index for index, field in enumerate(fields)}
         # Edge type -> index of the node type whose nodes are these edges.
         tied = {e: types.index(t) for t, e in schema.tied.items()}
@@ -253,13 +251,6 @@ class PaddedBatches:
         if self._sort_edges is not None:
             self._sort_edges(memory, self._assembler.records, self._sorted, self._slots)
         return batch_of(self.shape.schema, tensors, graphs.totals.tolist())
-
-
-def _fill(shape: PaddedShape, field: Field) -> Array:
-    """Return the rows that pad a feature or label: one, or one for each slot; for another tensor, an unused 0."""
-    filling = shape.fillings.get(field.key)
-    # A copy, since torch moves a tensor to other memory when it is sent to a worker.
-    return as_array(torch.zeros(1, dtype=field.dtype, device="cpu") if filling is None else filling).copy()
 
 
 # Content of a tensor that no array of a store holds -> how the kernel computes the tensor.
@@ -331,7 +322,9 @@ class Assembler:
         # The kernel returns 0, or -1 - (f * n + i) if a value of field f points outside graph i of n.
         if wrong:
             f, i = divmod(-1 - wrong, len(graphs.ids))
-            self._segments[graphs.segments[i]].refuse_endpoints(int(graphs.local_ids[i]), *self._keys[f])
+            # The keys of endpoints lack the name None. The last type is labels: a row is the index of a graph.
+            key = (*self._keys[f], None)[:3]
+            self._segments[graphs.segments[i]].refuse(key, f"points outside graph {graphs.rows[-1, 0, i]}")
 
 
 # Tensors begin at multiples of this many bytes, as in memory that torch allocates: JAX would copy other tensors.
@@ -364,8 +357,7 @@ class Field:
 def fields_of(shape: PaddedShape, separate: bool = False) -> list[Field]:
     """Return the fields of all tensors of a batch. Tensors of one dtype share a stretch, unless `separate`.
 
-    Each tensor begins at a multiple of `ALIGNMENT` bytes, except that in a shared stretch, destinations directly follow
-    their sources: together they are PyG's `edge_index`.
+    In a shared stretch, destinations directly follow their sources: together they are PyG's `edge_index`.
     """
     fields = [Field(key, *spec) for key, spec in shape.layout.items()]
     # The sort is stable: destinations still follow their sources.
@@ -450,20 +442,10 @@ _MOST = {idtype: torch.iinfo(idtype).max for idtype in (torch.int32, torch.int64
 _MakeBatch = Callable[[GraphRows, list[int], Sequence[Tensor]], Any]
 
 
-class _TensorSpec(NamedTuple):
-    """A tensor of every batch: the index of its number of rows in the totals, the shape of a row, and the dtype."""
-
-    type_index: int
-    row: tuple[int, ...]
-    in_numpy: np.dtype[Any] | None
-    dtype: torch.dtype
-
-
 class PlainBatches:
     """Make batches without padding.
 
-    With `for_pyg`, `make_batch` gets no numbers of nodes and edges of each graph, and gets the sources and destinations
-    of each edge type as one tensor ``[2, E]``.
+    With `for_pyg`, `make_batch` gets no tensor "per_graph", and the endpoints of a type as one tensor ``[2, E]``.
     """
 
     def __init__(self, store: Selection, schema: Schema, make_batch: _MakeBatch, for_pyg: bool) -> None:
@@ -472,15 +454,15 @@ class PlainBatches:
         made = [entry for entry in _tensors_of(schema) if entry[0][0] != "per_graph" or not for_pyg]
         # The type None is for labels and "per_graph", which have one row for each graph.
         types = [*schema.types.values(), None]
+        # Of each tensor: the index of its number of rows in the totals, the shape of a row, and its dtypes.
         specs = [
-            _TensorSpec(types.index(None if key[0] == "per_graph" else key[1]), row, _in_numpy(dtype), dtype)
+            (types.index(None if key[0] == "per_graph" else key[1]), row, _in_numpy(dtype), dtype)
             for key, dtype, row in made
         ]
         # For PyG, the tensors begin with sources and destinations of each edge type, which share a tensor.
         in_pairs = 2 * len(schema.edge_types) if for_pyg else 0
         self._pairs, self._others = specs[:in_pairs:2], specs[in_pairs:]
-        # Each tensor is a stretch of memory of its own; its number of rows is not used here, so it is 0. Nothing is
-        # padded, but the kernel needs arrays of padding rows.
+        # Each tensor is a stretch of its own; its number of rows and the arrays of padding rows are not used.
         fields = [Field(key, dtype, (0, *row), stretch) for stretch, (key, dtype, row) in enumerate(made)]
         self._assembler = Assembler(store, schema, fields, [np.zeros(1, np.uint8)] * len(fields))
 
@@ -494,6 +476,24 @@ class PlainBatches:
         addresses += [tensor.data_ptr() for tensor in others]
         self._assembler.fill(np.array(addresses, np.int64), graphs, graphs.totals)
         return self._make_batch(graphs, totals, pairs + others)
+
+
+def pyg_builder(schema: Schema) -> _MakeBatch:
+    """Return a function that makes the PyG batch that `Batch.from_data_list` would make."""
+    load("torch_geometric")
+    from dgl_tuplepack.batches.pyg_batch import Template, plain_batch
+
+    columns = [column for column, _ in schema.columns()]
+    # False: the batches are not padded.
+    template = Template(attribute_names(schema.node_types, schema.edge_types, columns, schema.pyg), False)
+    number, indices = len(schema.edge_types), schema.index_columns
+
+    def batch(graphs: GraphRows, totals: list[int], tensors: Sequence[Tensor]) -> Any:
+        # Of each type, the number of rows of each graph; the last type of `graphs.rows`, labels, is left out.
+        counts = list(graphs.rows[:-1, 1])
+        return plain_batch(template, counts, totals, tensors[:number], tensors[number:], indices)
+
+    return batch
 
 
 def _tensors_of(schema: Schema) -> list[tuple[Key, torch.dtype, tuple[int, ...]]]:

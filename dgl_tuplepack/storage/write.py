@@ -80,10 +80,9 @@ def write_graphs(
     shard: str = "",
     prepare: Callable[[Selection, Path], None] | None = None,
 ) -> None:
-    """Write a store, as `GraphStore.write` does.
+    """Write a store, as `GraphStore.write` does; the name `shard` gives `pre_transform` its own random numbers.
 
-    `shard`, the name of a shard, gives `pre_transform` other random numbers in each shard. `prepare` is called with the
-    new graphs and their data folder: files that it saves there become visible together with the store.
+    `prepare` is called with the graphs and their data folder; files that it saves there become visible with the store.
     """
     path = as_path(path)
     # `fresh_data` checks the folder first, since reading the source may take long.
@@ -329,8 +328,7 @@ _PARTIAL = re.compile(r"\.metadata\.json\..*\.partial")
 def fresh_data(path: Path, overwrite: bool, what: str = "store") -> Iterator[Path]:
     """Provide a new data folder inside the store `path`; the caller writes arrays there, then saves the metadata.
 
-    If the caller fails before the metadata is saved, the new data folder is removed, and an existing store is
-    unchanged. On success, all older data folders are removed.
+    If it fails before that, the new data folder is removed, else the older ones: there is always one whole store.
     """
     data = path / f"{_DATA}{secrets.token_hex(8)}"
     with locked(path, functools.partial(check_folder, path, overwrite, what)):

@@ -24,9 +24,8 @@ MOST = 250_000
 def compare_batch_sizes(histogram: SizeHistogram, batch_size: int) -> dict[str, Any]:
     """Compare a quarter, a half, one, two and four times `batch_size`, if there are that many graphs.
 
-    Return plain data for JSON. For each batch size, it describes exact batches and packs: the limits of a pack, the
-    packs per batch, and the padding relative to the real content (None without any); None if they are impossible.
-    `graphs_tried` is the number of graphs that the shapes of exact batches come from.
+    Return plain data for JSON: for each batch size, the limits, packs per batch and padding (relative to the content)
+    of exact batches and of packs, or None if they are impossible. Exact batches are made for `graphs_tried` graphs.
     """
     asked = (batch_size // 4, batch_size // 2, batch_size, 2 * batch_size, 4 * batch_size)
     possible = sorted({size for size in asked if 1 <= size <= histogram.num_graphs})

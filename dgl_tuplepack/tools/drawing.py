@@ -39,19 +39,15 @@ def axes_or_new(ax: Any, width: float = 6.4, height: float = 4.8) -> Any:
 def label(name: str) -> str:
     """Return a name as text for a picture: one line, which matplotlib never reads as a formula."""
     name = printable(name)
+    manager = load("matplotlib.font_manager")
+    fonts = [manager.FontProperties(family=[family]) for family in manager.FontProperties().get_family()]
     # glyphs: for each font, a function that returns 0 for a character that the font lacks.
-    glyphs = [font.get_char_index for font in _fonts()]
+    glyphs = [manager.get_font(manager.findfont(font)).get_char_index for font in fonts]
     name = "".join(c if any(glyph(ord(c)) for glyph in glyphs) else c.encode("unicode_escape").decode() for c in name)
     if len(name) > _LONGEST_NAME:
         name = f"{name[: _LONGEST_NAME // 2]}...{name[-_LONGEST_NAME // 2 :]}"
     # "$" begins a formula; legends omit labels that begin with "_".
     return name.replace("$", r"\$").replace("_", " _", 1 if name.startswith("_") else 0)
-
-
-def _fonts() -> list[Any]:
-    manager = load("matplotlib.font_manager")
-    families = manager.FontProperties().get_family()
-    return [manager.get_font(manager.findfont(manager.FontProperties(family=[family]))) for family in families]
 
 
 def count_colours() -> Any:
@@ -95,8 +91,7 @@ def log_axes(scales: Sequence[str], values: Sequence[IntArray], counts: IntArray
             raise InputError(f"scale is {scale!r}, but must be one of {', '.join(SCALES)}.")
     # End of each axis, divided by the median size.
     tails = [most / max(1, *quantiles(column, counts, [0.5])) for most, column in zip(largest, values, strict=True)]
-    # If one axis has a long tail, half as long a tail is enough for the other axes. If both axes are logarithmic,
-    # proportional sizes lie on a straight line.
+    # If one axis has a long tail, half as long a tail is enough for the others: then proportional sizes lie on a line.
     enough = _LONG_TAIL if max(tails) <= _LONG_TAIL else _LONG_TAIL / 2
     return [scale == "log" or (scale == "auto" and tail > enough) for scale, tail in zip(scales, tails, strict=True)]
 

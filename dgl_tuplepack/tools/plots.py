@@ -25,8 +25,9 @@ from dgl_tuplepack._core.files import write_bytes
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.errors import FormatError, PlanError, SearchError
 from dgl_tuplepack.planning.buckets import all_of
-from dgl_tuplepack.planning.histogram import SizeHistogram
+from dgl_tuplepack.planning.histogram import SizeHistogram, quantiles
 from dgl_tuplepack.planning.limits import Limits, as_limits
+from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.search import LimitsSearch
 from dgl_tuplepack.tools import drawing
@@ -53,8 +54,6 @@ def plot_sizes(
 
     Parameters
     ----------
-    histogram
-        The picture shows two of its components.
     limits
         Drawn as lines. A limit far beyond the largest size is only named in the legend.
     components
@@ -213,21 +212,25 @@ def plot_fill(plan: PackPlan, ax: Any = None, *, components: Sequence[str] | Non
     """
     columns = drawing.columns_of(plan.histogram.components, components, "the plan")
     ax = drawing.axes_or_new(ax, 5.8, 4.8)
-    fills = [plan.pattern_contents[:, column] / plan.limits.values[column] for column in columns]
+    contents, limits = plan.pattern_contents, plan.limits.values
     # A few very empty packs, which would make the axis long, are only counted in the legend.
-    start = np.floor(20 * min(_FULL, *(_quantile(fill, plan.repeats, _LEFT_OUT) for fill in fills))) / 20
+    lowest = [quantiles(contents[:, column], plan.repeats, [_LEFT_OUT])[0] / limits[column] for column in columns]
+    start = np.floor(20 * min(_FULL, *lowest)) / 20
     ends = []
-    for number, (column, fill) in enumerate(zip(columns, fills, strict=True)):
+    for number, column in enumerate(columns):
+        fill = contents[:, column] / limits[column]
         shown = fill >= start
-        contents, repeats = plan.pattern_contents[shown, column], plan.repeats[shown]
-        borders = drawing.whole_cells(contents)
-        packs, _ = np.histogram(contents, bins=borders, weights=repeats)
-        borders_of_fill = borders / plan.limits.values[column]
+        borders = drawing.whole_cells(contents[shown, column])
+        packs, _ = np.histogram(contents[shown, column], bins=borders, weights=plan.repeats[shown])
+        borders_of_fill = borders / limits[column]
         name, full = plan.histogram.components[column], plan.repeats[fill >= 1].sum() / plan.num_packs
         label = f"{drawing.label(name)}: mean {plan.efficiency[name]:.2%}, {full:.1%} of the packs full"
         if below := plan.repeats[~shown].sum():
             label += f", {below:,} below {start:.0%}"
-        ax.stairs(packs, borders_of_fill, label=label, **_fill_style(number))
+        # A grey area for the first component, lines for the others.
+        colour, dashes, _ = drawing.line_style(number - 1).values()
+        style = {"color": colour, "linestyle": dashes, "linewidth": 1.6} if number else {"fill": True, "color": "0.7"}
+        ax.stairs(packs, borders_of_fill, label=label, **style)
         ends.append(borders_of_fill[-1])
     ax.set(xlabel="content / limit", ylabel="packs", yscale="log", ylim=(0.5, None), xlim=(start, max(ends)))
     ax.legend(**drawing.LEGEND_ABOVE)
@@ -235,23 +238,18 @@ def plot_fill(plan: PackPlan, ax: Any = None, *, components: Sequence[str] | Non
     return ax
 
 
-def _fill_style(number: int) -> dict[str, Any]:
-    """Return the style of component `number`: a grey area for the first one, lines for the others."""
-    if number == 0:
-        return {"fill": True, "color": "0.7"}
-    style = drawing.line_style(number - 1)
-    del style["marker"]
-    return style | {"linewidth": 1.6}
-
-
-def _quantile(values: Any, packs: Any, share: float) -> float:
-    """Return the smallest value v such that more than a fraction `share` of all packs have a value of at most v."""
-    order = np.argsort(values, kind="stable")
-    return float(values[order][np.searchsorted(np.cumsum(packs[order]), share * packs.sum(), side="right")])
-
-
 # In `plot_methods`, the axis is linear up to this many per cent above the lower bound.
 _LINEAR = 1.0
+
+
+def plan_by(
+    methods: Mapping[str, tuple[str, ...]], histogram: SizeHistogram, limits: Limits, seed: int
+) -> dict[str, PackPlan]:
+    """Return the plans of several methods, by their labels; a method is its name, or its name and a heuristic."""
+    return {
+        label: pack(histogram, limits, method, heuristic=heuristic[0] if heuristic else "product", seed=seed)
+        for label, (method, *heuristic) in methods.items()
+    }
 
 
 def plot_methods(plans: Mapping[str, PackPlan], ax: Any = None) -> Any:

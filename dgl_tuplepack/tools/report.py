@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import os
 from collections.abc import Iterator, Mapping
 from importlib import resources
@@ -21,7 +22,6 @@ from dgl_tuplepack.errors import FormatError, InputError, LimitsError
 from dgl_tuplepack.planning.bounds import without_oversize
 from dgl_tuplepack.planning.histogram import SizeHistogram, as_histogram, quantiles
 from dgl_tuplepack.planning.limits import Limits, as_limits
-from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.search import GRAPHS_PER_BATCH, search_for_batches
 from dgl_tuplepack.planning.sizes import components_of_kind
@@ -143,7 +143,7 @@ def _use(findings: Mapping[str, Any], seed: int) -> str:
 def _pictures(findings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the pictures of the page with their texts; for a single component, only the last two."""
     histogram, search, plans = findings["histogram"], findings["search"], findings["plans"]
-    pair = histogram.components[:2]
+    pair, axes = histogram.components[:2], functools.partial(axes_or_new, None, _WIDTH, _HEIGHT)
     shares = "; ".join(
         f"half of the graphs have up to {half:,} {name}, 99 % up to {most:,}, the largest {largest:,}"
         for name, (half, most, largest) in findings["quantiles"].items()
@@ -151,34 +151,30 @@ def _pictures(findings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     counts = "; ".join(f"{name}: {one.num_packs:,} packs" for name, one in plans.items())
     if len(pair) == 2:
         yield _picture(
-            plots.plot_sizes(histogram, findings["limits"], _axes(), components=pair),
+            plots.plot_sizes(histogram, findings["limits"], axes(), components=pair),
             f"Sizes: {pair[0]} and {pair[1]}",
             "Dark: many graphs. At the sides: the sums over each axis.",
             f"Histogram of {pair[0]} against {pair[1]} of {histogram.num_graphs:,} graphs; {shares}.",
         )
         yield _picture(
-            plots.plot_search(search, _axes(), components=pair),
+            plots.plot_search(search, axes(), components=pair),
             "Limits that were tried",
             "Dark: full packs. Circles: the Pareto front of efficiency and slots. Star: the advised limits.",
             f"Efficiency of {len(search):,} limits; the best reach a harmonic mean of {search.best.harmonic_mean:.2%}.",
         )
     means = ", ".join(f"{name} {value:.2%}" for name, value in plans["auto"].efficiency.items())
     yield _picture(
-        plots.plot_fill(plans["auto"], _axes()),
+        plots.plot_fill(plans["auto"], axes()),
         "Fill of the packs",
         "Number of packs by content, as a fraction of the limit.",
         f"A stepped line for each component; mean fill: {means}.",
     )
     yield _picture(
-        plots.plot_methods(plans, _axes()),
+        plots.plot_methods(plans, axes()),
         "Methods against what is possible",
         "Packs of each method above the lower bound; no method can go below it.",
         f"Lower bound {max(one.lower_bound for one in plans.values()):,} packs; {counts}.",
     )
-
-
-def _axes() -> Any:
-    return axes_or_new(None, _WIDTH, _HEIGHT)
 
 
 def _picture(ax: Any, title: str, caption: str, alternative: str) -> dict[str, Any]:
@@ -200,15 +196,15 @@ _PURPOSE = 0x9A7C
 def _findings(
     histogram: SizeHistogram, limits: Limits | None, graphs_per_batch: int, seed: int, dropped: int
 ) -> dict[str, Any]:
-    """Search for limits, pack within `limits` (None: the advised limits), and compare packing with other methods.
-
-    Graphs that were left out are counted only in `dropped`.
-    """
+    """Search for limits, pack within `limits` (None: the advised limits), and compare packing with other methods."""
     graphs = min(graphs_per_batch, histogram.num_graphs)
     search = search_for_batches(histogram, graphs)
     chosen = (search.best.limits if limits is None else limits).aligned(histogram.components)
     is_advised = chosen == search.best.limits
-    plans = _plans(histogram, chosen, seed)
+    methods = {"no packing": ("none",), "next fit, random order": ("next_fit",), "best fit, product": ("best_fit",)}
+    if histogram.num_graphs > _MOST_SIMULATED:
+        del methods["next fit, random order"]
+    plans = plots.plan_by(methods | {"auto": ("auto",)}, histogram, chosen, seed)
     plan = plans["auto"]
     if search.way == "graphs_per_batch" and is_advised:
         # Such a search also chooses the packs per batch, but only for the limits that it advises.
@@ -234,16 +230,6 @@ def _findings(
     }  # fmt: skip
 
 
-def _plans(histogram: SizeHistogram, limits: Limits, seed: int) -> dict[str, PackPlan]:
-    """Return the plans to compare, by the name of their method."""
-    plans = {"no packing": pack(histogram, limits, "none")}
-    if histogram.num_graphs <= _MOST_SIMULATED:
-        plans["next fit, random order"] = pack(histogram, limits, "next_fit", seed=seed)
-    plans["best fit, product"] = pack(histogram, limits, "best_fit")
-    plans["auto"] = pack(histogram, limits, seed=seed)
-    return plans
-
-
 def padded_shape(limits: Limits, packs: int) -> dict[str, int]:
     """Return component -> slots of a batch: `packs` times the limit, plus one reserved node of each node type."""
     nodes = components_of_kind(limits.components, "nodes")
@@ -251,10 +237,7 @@ def padded_shape(limits: Limits, packs: int) -> dict[str, int]:
 
 
 def _batchings(histogram: SizeHistogram, graphs: int, plan: PackPlan, packs: int, seed: int) -> list[dict[str, Any]]:
-    """Return the methods to compare: their name, a note, and the slots of one epoch, by component; packing is last.
-
-    Without packing, a batch has `graphs` graphs; with packing, `packs` packs.
-    """
+    """Return the methods to compare, packing last: their name, a note, and the slots of one epoch, by component."""
     largest = {name: histogram.num_graphs * most for name, most in histogram.maxima().items()}
     batchings = [("Every graph padded to the largest", "the usual way to get a static shape", largest)]
     if histogram.num_graphs <= _MOST_SIMULATED:

@@ -13,36 +13,26 @@ from dgl_tuplepack import Limits, SizeHistogram, lower_bound, pack
 
 # The scripts are not installed.
 sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
-from benchmarks import ablation, latency, literature, shapes
-
-# Caprara & Toth 2001, section 7: smallest and largest size, and the limit, in both components.
-UNIFORM = {
-    1: (100, 400, 1000),
-    2: (1, 1000, 1000),
-    3: (200, 800, 1000),
-    4: (50, 200, 1000),
-    5: (25, 100, 1000),
-    6: (20, 100, 150),
-}
+from benchmarks import literature, shapes
 
 
 def graphs_of(histogram: SizeHistogram) -> np.ndarray:
     return np.repeat(histogram.sizes, histogram.counts, axis=0)
 
 
-@pytest.mark.parametrize(("number", "recipe"), UNIFORM.items())
-def test_classes_one_to_six_are_uniform_in_the_published_ranges(number, recipe):
-    least, most, limit = recipe
+# Caprara & Toth 2001, section 7: class, smallest and largest size, and the limit, in both components.
+@pytest.mark.parametrize(
+    ("number", "least", "most", "limit"), [(1, 100, 400, 1000), (3, 200, 800, 1000), (6, 20, 100, 150)]
+)
+def test_classes_one_to_six_are_uniform_in_the_published_ranges(number, least, most, limit):
     case = literature.literature(number, 20_000, 0)
     sizes = graphs_of(case.histogram)
     assert case.limits == Limits(limit, limit)
     assert len(sizes) == 20_000
-    # Both ends occur, and no part of the range more often than another.
-    assert sizes.min(axis=0).tolist() == [least, least]
-    assert sizes.max(axis=0).tolist() == [most, most]
+    # Both ends occur, and no part of the range more often than another; the two sizes are independent.
+    assert [sizes.min(axis=0).tolist(), sizes.max(axis=0).tolist()] == [[least] * 2, [most] * 2]
     quarters = np.histogram(sizes, 4, (least - 0.5, most + 0.5))[0] / sizes.size
     assert np.abs(quarters - 0.25).max() < 0.02
-    # The two sizes of a graph are independent.
     assert abs(np.corrcoef(sizes.T)[0, 1]) < 0.03
 
 
@@ -53,15 +43,6 @@ def test_classes_seven_and_eight_tie_the_second_size_to_the_first(number, centre
     assert case.limits == Limits(150, 150)
     assert (first.min(), first.max()) == (20, 100)
     assert sorted(set((second - centre(first)).tolist())) == list(range(-10, 11))
-
-
-def test_an_instance_is_determined_by_class_graphs_and_seed():
-    histograms = [
-        literature.literature(number, graphs, seed).histogram.to_counts()
-        for number, graphs, seed in itertools.product((1, 2), (50, 51), (0, 1))
-    ]
-    assert histograms[0] == literature.literature(1, 50, 0).histogram.to_counts()
-    assert all(one != other for one, other in itertools.combinations(histograms, 2))
 
 
 def test_small_cases_are_ten_of_each_class_and_number_of_graphs():
@@ -113,41 +94,17 @@ def test_the_table_counts_plans_as_proven_by_their_own_bound(effort, monkeypatch
     assert [row["worst gap, lost"] for row in rows] == pytest.approx([max(gaps[:3]), max(gaps[3:])])
 
 
-def test_the_ablation_leaves_out_sets_of_stages():
-    cases = [literature.literature(number, 50, 0) for number in (4, 6)]
-    sets = [["split_exactly"], ["search_longer", "close_gap"]]
-    rows = ablation.measured_stages({"few": cases[:1], "others": cases[1:]}, sets, seed=2, effort=0.2)
-    assert [row["without"] for row in rows] == ["(all stages)", "split_exactly", "search_longer, close_gap"]
-    plans = [pack(case.histogram, case.limits, seed=2, effort=0.2) for case in cases]
-    assert rows[0]["proven"] == sum(plan.is_optimal for plan in plans)
-    assert all(row["few"] >= 0 and row["others"] >= 0 for row in rows)
-    assert rows[0]["others"] >= plans[1].num_packs - plans[1].lower_bound - 1
+# Name -> size classes, graphs, and maxima of the paper.
+PAPER = {
+    "molpcba": (576, 350_343, (313, 636)), "code2": (2_099, 407_976, (36_123, 36_122)),
+    "pcqm4mv2": (152, 3_378_606, (20, 54)), "ppa": (35_981, 78_200, (300, 36_138)),
+}  # fmt: skip
 
 
-def test_the_random_instances_are_fifty_that_can_be_packed():
-    cases = list(latency.random_cases())
-    assert len(cases) == 50
-    assert len({case.family for case in cases}) == 10
-    for case in cases:
-        assert case.limits.fits(case.histogram.sizes).all()
-
-
-@pytest.mark.parametrize(
-    ("name", "classes", "graphs", "maxima"),
-    [
-        ("molpcba", 576, 350_343, (313, 636)),
-        ("code2", 2_099, 407_976, (36_123, 36_122)),
-        ("pcqm4mv2", 152, 3_378_606, (20, 54)),
-        ("ppa", 35_981, 78_200, (300, 36_138)),
-    ],
-)
-def test_shapes_have_the_graphs_and_maxima_of_the_paper(
-    name: str, classes: int, graphs: int, maxima: tuple[int, int]
-) -> None:
+@pytest.mark.parametrize("name", PAPER)
+def test_shapes_have_the_graphs_and_maxima_of_the_paper(name: str) -> None:
     histogram = shapes.SHAPES[name](0)
-    assert len(histogram) == classes
-    assert histogram.num_graphs == graphs
-    assert tuple(histogram.maxima().values()) == maxima
+    assert (len(histogram), histogram.num_graphs, tuple(histogram.maxima().values())) == PAPER[name]
     assert histogram == shapes.SHAPES[name](0)
 
 

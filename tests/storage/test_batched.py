@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from dgl.dataloading import GraphCollator
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
@@ -46,6 +46,7 @@ def assert_same_pair(found: Any, expected: Any) -> None:
     assert_same_label(labels, expected_labels)
 
 
+@settings(max_examples=25)
 @given(st.data(), contents(min_graphs=1), st.booleans(), st.lists(st.integers(1, 5), max_size=3))
 def test_they_equal_those_of_dgl(data: st.DataObject, content: Content, compact: bool, cuts: list[int]) -> None:
     """Of a store, its subsets, shards, and all of them on a device; in any order, and of repeated graphs."""

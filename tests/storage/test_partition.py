@@ -137,10 +137,9 @@ def test_the_files_and_fields_are_those_of_dgl(hetero: bool, tmp_path: Path) -> 
         for left, right in ((a.ndata, b.ndata), (a.edata, b.edata)):
             assert {n: v.dtype for n, v in left.items()} == {n: v.dtype for n, v in right.items()}
         for file in ("node_feat.dgl", "edge_feat.dgl"):
-            left, right = (_tensors(tmp_path / n / f"part{part}" / file) for n in ("ours", "dgl"))
-            assert {n: (v.dtype, v.shape[1:]) for n, v in left.items()} == {
-                n: (v.dtype, v.shape[1:]) for n, v in right.items()
-            }
+            pair = (_tensors(tmp_path / n / f"part{part}" / file) for n in ("ours", "dgl"))
+            left, right = ({n: (v.dtype, v.shape[1:]) for n, v in found.items()} for found in pair)
+            assert left == right
 
 
 def test_masks_and_splits_are_balanced_and_others_refused(tmp_path: Path) -> None:

@@ -188,16 +188,13 @@ def test_the_shape_of_exact_batches_is_stored_and_used(folder: Path, tmp_path: P
     assert tp.GraphStore(out).static_shape(4) is None
 
 
-def test_verify_refuses_a_shape_or_a_plan_for_other_graphs(tmp_path: Path) -> None:
+def test_verify_refuses_a_shape_or_a_plan_for_other_graphs_and_a_missing_plan(folder: Path, tmp_path: Path) -> None:
     for name, sizes in (("one", SIZES), ("two", SIZES.take(np.arange(8)))):
         preprocess(random_molecules(sizes), tmp_path / name, batch_size=4)
     for file in ("static-shape.json", "plan.json"):
         (data_of(tmp_path / "one") / file).write_bytes((data_of(tmp_path / "two") / file).read_bytes())
         with refused(FormatError, f"{file} is for other graphs", str(tmp_path / "one")):
             verify(tmp_path / "one")
-
-
-def test_verify_names_a_plan_that_is_missing(folder: Path, tmp_path: Path) -> None:
     preprocess(folder, tmp_path / "out")
     (data_of(tmp_path / "out") / "plan-valid.json").unlink()
     with refused(FormatError, f"{tmp_path / 'out'} has no plan-valid.json;"):
@@ -207,7 +204,6 @@ def test_verify_names_a_plan_that_is_missing(folder: Path, tmp_path: Path) -> No
 @settings(max_examples=20, deadline=None)
 @given(names=st.lists(st.text() | st.text("a-_/.%é", min_size=60), min_size=1, max_size=4, unique=True))
 @example(names=["ood-test", "ood_test", "a/b", "a_b"])
-@example(names=["x" * 200, "x" * 201, "x" * 202, "é" * 300, "é" * 301])
 @example(names=["x" * 201, f"{'x' * 100}{DIGEST}", f"{'x' * 100}-{DIGEST}", f"{'x' * 100}%-{DIGEST}"])
 def test_each_part_has_its_plan_whatever_its_name(names: list[str]) -> None:
     graphs = random_molecules(SIZES)

@@ -62,11 +62,8 @@ def test_a_cluster_goes_on_when_a_worker_is_killed(
         assert {*made.written, *made.kept} == {*shards}
         assert_holds(verify_shards(tmp_path / "out"), 0, 1, 2, 3)
         # The same cluster from the command line.
-        monkeypatch.setattr(
-            sys,
-            "argv",
-            [*ARGUMENTS, *map(str, paths), "--out", str(tmp_path / "other"), "--dask", cluster.scheduler_address],
-        )
+        given = [*map(str, paths), "--out", str(tmp_path / "other"), "--dask", cluster.scheduler_address]
+        monkeypatch.setattr(sys, "argv", [*ARGUMENTS, *given])
         with pytest.raises(SystemExit) as ended:
             main()
     assert ended.value.code == 0
@@ -105,10 +102,8 @@ if __name__ == "__main__":
     assert not (tmp_path / "out" / "manifest.json").exists()
     # The workers are gone too, and have cleaned up.
     assert not (tmp_path / "out" / "slow").exists()
-    shards = {
-        **named([tmp_path / f"part-{i}.bin" for i in range(3)]),
-        "slow": Misbehaving(3, "sleep", tmp_path / "mark"),
-    }
+    paths = [tmp_path / f"part-{i}.bin" for i in range(3)]
+    shards = {**named(paths), "slow": Misbehaving(3, "sleep", tmp_path / "mark")}
     assert tp.preprocess_shards(shards, tmp_path / "out", limits=LIMITS, workers=1).written == ("slow",)
     assert_holds(verify_shards(tmp_path / "out"), 0, 1, 2, 3)
 

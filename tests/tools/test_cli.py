@@ -78,11 +78,12 @@ def test_plan_by_the_papers_heuristics(run: Run, heuristic: str, packs: int) -> 
     assert row["method"] == "best_fit"
 
 
-def test_plan_leaves_out_what_is_too_large_when_told_to(run: Run) -> None:
+def test_what_is_too_large_is_left_out_when_told_to(run: Run) -> None:
     arguments = ("plan", "-", "--limits", "5,9")
     refused = run(*arguments, text=COUNTS.encode())
-    assert refused.code == 1
-    assert "1 with 6 nodes, 10 edges" in refused.err
+    assert (refused.code, "1 with 6 nodes, 10 edges" in refused.err) == (1, True)
+    searched = run("limits", "-", "--budget", 16, "--oversize", "drop", text=COUNTS.encode())
+    assert "1 graphs exceed the limits and were left out" in searched.out
     done = json.loads(run(*arguments, "--oversize", "drop", "--json", text=COUNTS.encode()).out)
     assert (done["dropped"], done["graphs"]) == (1, 9)
     shown = run(*arguments, "--oversize", "drop", text=COUNTS.encode())
@@ -148,8 +149,6 @@ def test_limits_compares_batch_sizes(run: Run) -> None:
     assert refused.code == 2
     assert "--compare cannot be combined with --shapes" in " ".join(refused.err.split())
     assert run("limits", "-", "--compare", "--graphs-per-batch", "99", text=COUNTS.encode()).code == 2
-    few = json.loads(run("limits", "-", "--compare", "--json", text=COUNTS.encode()).out)
-    assert few["batch_sizes"][-1]["batch_size"] == few["graphs"]
 
 
 def test_limits_are_for_batches_of_64_graphs_if_nothing_else_is_asked(run: Run) -> None:
@@ -178,14 +177,6 @@ def test_packs_of_a_batch_can_be_chosen(run: Run) -> None:
         assert run("limits", EXAMPLE, *arguments).code == 2
 
 
-def test_limits_counts_what_it_leaves_out(run: Run) -> None:
-    asked = ("limits", "-", "--budget", 16, "--oversize", "drop")
-    done = run(*asked, text=COUNTS.encode())
-    assert "1 graphs exceed the limits and were left out" in done.out
-    assert "1 of 10 graphs exceed Limits(nodes=" in done.err
-    assert json.loads(run(*asked, "--json", text=COUNTS.encode()).out)["dropped"] == 1
-
-
 def test_plan_for_buckets(tmp_path: Path, run: Run) -> None:
     asked = ("plan", EXAMPLE, "--method", "best_fit")
     limits = ("--limits", "100,220", "--limits", "222,502")
@@ -210,15 +201,14 @@ def test_plan_for_buckets(tmp_path: Path, run: Run) -> None:
 
 def test_limits_searches_buckets(run: Run) -> None:
     asked = ("limits", EXAMPLE, "--shapes", 2)
-    found = json.loads(run(*asked, "--graphs-per-batch", 8, "--packs-per-batch", 2, "--json").out)
-    assert found["packs_per_batch"] == 2
-    assert found["best"] == found["candidates"][0]
-    done = run(*asked, "--graphs-per-batch", 8, "--packs-per-batch", 2)
+    packs = ("--graphs-per-batch", 8, "--packs-per-batch", 2)
+    found = json.loads(run(*asked, *packs, "--json").out)
+    assert (found["packs_per_batch"], found["best"]) == (2, found["candidates"][0])
+    done = run(*asked, *packs)
     assert "], packs_per_batch=2)" in "".join(done.out.split("\n"))
     assert f"{found['best']['padded_slots']:,}" in done.out
     done = run(*asked)
-    assert done.code == 1
-    assert "shapes are impossible" in done.err
+    assert (done.code, "shapes are impossible" in done.err) == (1, True)
     done = run(*asked, "--budget", 1000)
     assert (done.code, "--graphs-per-batch" in done.err) == (2, True)
 
@@ -255,38 +245,22 @@ def test_a_name_of_ogb_and_a_part_of_its_split(run: Run, root: Path, tmp_path: P
     ("arguments", "code", "parts"),
     [
         (["dance"], 2, ("dance",)),
-        (["demo", "--graphs", "0"], 2, ("greater than or equal to 1",)),
         (["demo", "--graphs", "40000"], 2, ("32901",)),
-        (["demo", "--colour", "red"], 2, ("--colour",)),
         (["demo", "--out", str(Path(__file__) / "below")], 1, ("cannot write",)),
         (["sizes", "/no/such/place"], 1, ("/no/such/place", "--root", "example:ogbg-molhiv")),
-        (["sizes", "example:ogbg-nothing"], 1, ("ogbg-nothing", "ogbg-molhiv")),
-        (["sizes", "ogbg-molhiv", "--root", "/no/such/root"], 1, ("/no/such/root",)),
         (["sizes", EXAMPLE, "--split", "train"], 2, (EXAMPLE, "--split")),
         (["sizes", EXAMPLE, "--root", "."], 2, (EXAMPLE, "--root")),
         (["sizes", EXAMPLE, "--json", "--csv"], 2, ("--json and --csv",)),
         (["sizes", EXAMPLE, "--out", "."], 1, ("cannot write",)),
         (["sizes", EXAMPLE, "--out", "histogram.txt"], 2, ("--out", ".json, .csv", "histogram.txt")),
-        (["sizes"], 2, ("SOURCE",)),
         (["plan", EXAMPLE, "--limits", "0,9"], 2, ("--limits", "'0'", "above 0")),
-        (["plan", EXAMPLE, "--limits", "nodes=222"], 2, ("['nodes']", "edges")),
-        (["plan", EXAMPLE, "--limits", "nodes"], 2, ("NODES,EDGES[,GRAPHS]", "NAME=NUMBER", "'nodes'")),
         (["plan", EXAMPLE, "--limits", "nodes=60,edges=5,nodes=50"], 2, ("once per component", "nodes=50")),
-        (["plan", EXAMPLE, "--limits", f"{2**63},502"], 2, ("2**63-1",)),
         (["plan", EXAMPLE, "--limits", "100,220"], 1, ("84 of 32901", "222 nodes, 502 edges")),
         (["plan", EXAMPLE, *BIG, "--method", "magic"], 2, ("magic", "best_fit")),
         (["plan", EXAMPLE, *BIG, "--heuristic", "volume"], 2, ("volume", "product")),
-        (["plan", EXAMPLE, *BIG, "--method", "best_fit", "--heuristic", "1,2,3"], 2, ("2 finite numbers",)),
-        (["plan", EXAMPLE, *BIG, "--effort", "nan"], 2, ("--effort",)),
-        (["plan", EXAMPLE, *BIG, "--oversize", "cut"], 2, ("error, drop",)),
-        (["limits", EXAMPLE, "--max-graphs", str(2**63)], 2, ("--max-graphs",)),
         (["limits", EXAMPLE, "--target", "95"], 2, ("0.95",)),
         (["limits", EXAMPLE, "--target", "links=0.9"], 2, ("links", "nodes, edges")),
         (["limits", EXAMPLE, "--target", ".98", "--budget", "3"], 2, ("budget", "'target'")),
-        (["limits", EXAMPLE, "--cost", "nodes=3"], 2, ("cost", "'smallest'")),
-        (["limits", EXAMPLE, "--budget", "900", "--cost", "nodes=3"], 2, ("costs", "nodes, edges")),
-        (["limits", EXAMPLE, "--budget", "0"], 2, ("above 0", "--cost")),
-        (["limits", EXAMPLE, "--target", "0.99999"], 1, ("out of reach", "nodes 0.99")),
         (["limits", EXAMPLE, "--budget", "100"], 1, ("too small", "725", "--oversize drop")),
         (["limits", EXAMPLE, "--graphs-per-batch", "2"], 1, ("out of reach", "--oversize drop", "--max-graphs")),
         (["limits", EXAMPLE, "--graphs-per-batch", "32902"], 2, ("1..32901", "32902")),
@@ -307,10 +281,8 @@ def test_wrong_input_is_one_clear_error(run: Run, arguments: list[str], code: in
     ("text", "parts"),
     [
         (b"nodes,edges,count\n3,4,5\n3,nan,2\n", ("line 3 of standard input", "3,nan,2")),
-        (b"", ("standard input", "nodes,edges,count")),
         (b"\xff\xfe", ("standard input", "UTF-8")),
         (b'{"rows": [', ("standard input", "not valid JSON")),
-        (b"[[3, 4, 0]]", ("row 1", "above 0")),
     ],
 )
 def test_bad_tables_on_standard_input(run: Run, text: bytes, parts: tuple[str, ...]) -> None:

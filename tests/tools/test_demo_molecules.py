@@ -36,17 +36,6 @@ def test_sizes_are_exact_and_bonds_are_pairs(rows: list[tuple[int, int]], seed: 
 
 
 @pytest.mark.dgl
-def test_bonds_make_a_tree_and_rings_without_loops() -> None:
-    for graph, _ in random_molecules(GraphSizes([[nodes, 2 * nodes + 6] for nodes in range(2, 12)] * 20)):
-        src, dst = graph.edges()
-        assert (src != dst).all()
-    ((graph, _),) = random_molecules(GraphSizes([[30, 58]]))
-    parents = dict(zip(*(end[::2].tolist() for end in graph.edges()), strict=True))
-    assert sorted(parents) == list(range(1, 30))
-    assert all(parents[atom] < atom for atom in parents)
-
-
-@pytest.mark.dgl
 def test_equal_seeds_give_equal_molecules() -> None:
     sizes = GraphSizes([[20, 40], [7, 12]])
     first, again, other = (random_molecules(sizes, seed)[0][0] for seed in (3, 3, 4))

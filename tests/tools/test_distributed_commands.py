@@ -39,13 +39,6 @@ def test_a_store_becomes_chunks_and_these_a_partition_that_dgl_opens(run: Run, s
     assert document["imbalance"]["nodes"] == pytest.approx(max(numbers) / np.mean(numbers))
 
 
-def test_what_exists_is_replaced_only_on_request(run: Run, source: Path, tmp_path: Path) -> None:
-    chunk = ("chunk", source, "-o", tmp_path / "chunks")
-    assert [run(*chunk).code, run(*chunk).code, run(*chunk, "--overwrite").code] == [0, 1, 0]
-    parts = ("partition", source, "-o", tmp_path / "parts", "--workers", 1, "--parts")
-    assert [run(*parts, 2).code, run(*parts, 3).code, run(*parts, 3, "--overwrite").code] == [0, 1, 0]
-
-
 def test_bad_usage_is_refused(run: Run, source: Path, tmp_path: Path) -> None:
     out = ("-o", tmp_path / "out")
     for arguments, part in (

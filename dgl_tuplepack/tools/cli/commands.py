@@ -1,5 +1,11 @@
 """Define the Typer application and its commands, and run a command as a process.
 
+How data flows: `main` (`__init__.py`) calls `run`, which calls Typer with `sys.argv`. `options.py` defines and parses
+the options that commands share. `sources.py` opens SOURCE, as a `Source` of graphs or as a `SizeHistogram`. Commands
+call public functions: those in `planned.py` search for limits and pack, those in `store.py` write and check data on
+disk, and those in `pictures.py` draw (`../plots.py`) or write a page (`../report.py`). Results become plain data, which
+`output.py` prints as tables for people, or as JSON or CSV. An error becomes one line and an exit code.
+
 Every run of the command line imports all commands, so a command imports torch or DGL only inside its function.
 """
 
@@ -29,7 +35,7 @@ from dgl_tuplepack.tools.cli.store import chunk, info, partition, preprocess, ve
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the two pictures.")] = Path("demo-output"),
+    out: Annotated[Path, options.out("Folder for the two pictures.")] = Path("demo-output"),
     graphs: Annotated[int | None, options.number("Number of molecules; default: all.", max=32_901)] = None,
     epochs: Annotated[int, options.number("Number of training epochs.")] = 1,
     seed: options.Seed = 0,
@@ -81,15 +87,15 @@ def _show_version(requested: bool) -> None:
         raise typer.Exit
 
 
+_VERSION: Any = typer.Option(
+    "--version", callback=_show_version, is_eager=True, help="Print the version of dgl_tuplepack and exit."
+)
+
+
 @app.callback(invoke_without_command=True)
 def _root(
     context: typer.Context,
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_show_version, is_eager=True, help="Print the version of dgl_tuplepack and exit."
-        ),
-    ] = False,
+    version: Annotated[bool, _VERSION] = False,
 ) -> None:
     """Pack many small graphs into full, static-shape batches for DGL, PyG and JAX."""
     if context.invoked_subcommand is None:

@@ -29,17 +29,6 @@ COUNTED = ("a saved histogram (.json, .csv)", "example:ogbg-molhiv", "- for a hi
 GRAPHS = paths([NAMED])
 
 
-def one_of(names: Collection[str]) -> Callable[[str], str]:
-    """Return a callback that accepts only the given names."""
-
-    def check(name: str) -> str:
-        if name not in names:
-            raise typer.BadParameter(f"{name!r} is unknown; choose one of {', '.join(names)}.")
-        return name
-
-    return check
-
-
 def number(help: str, most: int | None = None, *, least: int = 1, **settings: Any) -> Any:
     """Return an option for a whole number. Typer's `max` would show the range in the help, so a callback checks it."""
 
@@ -51,9 +40,28 @@ def number(help: str, most: int | None = None, *, least: int = 1, **settings: An
     return typer.Option(metavar="N", min=least, callback=check, help=help, **settings)
 
 
-Source = Annotated[
-    str, typer.Argument(metavar="SOURCE", help=f"One of: {paths([NAMED, *COUNTED])}.", show_default=False)
-]
+def argument(metavar: str, help: str) -> Any:
+    """Return an argument."""
+    return typer.Argument(metavar=metavar, help=help, show_default=False)
+
+
+def out(help: str, **settings: Any) -> Any:
+    """Return the option for the file or folder that a command writes."""
+    return typer.Option("--out", "-o", help=help, **settings)
+
+
+def choice(help: str, names: Collection[str]) -> Any:
+    """Return an option for one of `names`."""
+
+    def check(name: str) -> str:
+        if name not in names:
+            raise typer.BadParameter(f"{name!r} is unknown; choose one of {', '.join(names)}.")
+        return name
+
+    return typer.Option(help=help, callback=check)
+
+
+Source = Annotated[str, argument("SOURCE", f"One of: {paths([NAMED, *COUNTED])}.")]
 Root = Annotated[Path | None, typer.Option(help="Folder of OGB datasets, if SOURCE is an OGB name.")]
 Split = Annotated[str | None, typer.Option(help="Use only this split of the dataset, such as train.")]
 MaxGraphs = Annotated[int | None, number("Maximum graphs per pack.", INT64_MAX)]
@@ -76,7 +84,7 @@ GivenLimits = Annotated[
     ),
 ]
 MultipleOf = Annotated[int, number("Make padded shapes multiples of this, such as 64.", 2**31)]
-Method = Annotated[str, typer.Option(help=f"Packing method: one of {', '.join(METHODS)}.", callback=one_of(METHODS))]
+Method = Annotated[str, choice(f"Packing method: one of {', '.join(METHODS)}.", METHODS)]
 HeuristicName = Annotated[
     str | None,
     typer.Option(
@@ -86,10 +94,7 @@ HeuristicName = Annotated[
     ),
 ]
 Seed = Annotated[int, number("Random seed.", least=0)]
-Oversize = Annotated[
-    str,
-    typer.Option(help="What to do with graphs that exceed the limits: error or drop.", callback=one_of(OVERSIZE)),
-]
+Oversize = Annotated[str, choice("What to do with graphs that exceed the limits: error or drop.", OVERSIZE)]
 Overwrite = Annotated[
     bool,
     typer.Option(

@@ -26,7 +26,7 @@ PICTURES = ("sizes", "distributions", "search", "fill", "methods")
 
 def report(
     source: options.Source,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The .html file to write.")] = Path("report.html"),
+    out: Annotated[Path, options.out("The .html file to write.")] = Path("report.html"),
     name: Annotated[
         str | None, typer.Option(help="Name of the dataset on the page; default: the name of SOURCE.")
     ] = None,
@@ -56,16 +56,14 @@ def report(
 
 
 def plot(
-    picture: Annotated[str, typer.Argument(metavar="KIND", help=f"One of {', '.join(PICTURES)}.", show_default=False)],
+    picture: Annotated[str, options.argument("KIND", f"One of {', '.join(PICTURES)}.")],
     source: options.Source,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The .png, .svg or .pdf file to write.")],
+    out: Annotated[Path, options.out("The .png, .svg or .pdf file to write.")],
     given: options.GivenLimits = None,
     graphs_per_batch: options.GraphsPerBatch = None,
     method: options.Method = "auto",
     component: Annotated[list[str] | None, typer.Option(help="Component to show; may be given several times.")] = None,
-    scale: Annotated[
-        str, typer.Option(help=f"Scale of sizes: one of {', '.join(SCALES)}.", callback=options.one_of(SCALES))
-    ] = "auto",
+    scale: Annotated[str, options.choice(f"Scale of sizes: one of {', '.join(SCALES)}.", SCALES)] = "auto",
     dpi: Annotated[float, typer.Option(metavar="N", min=10, max=2400, help="Dots per inch.")] = 150,
     seed: options.Seed = 0,
     oversize: options.Oversize = "error",
@@ -104,12 +102,9 @@ def plot(
         case "fill":
             ax = plots.plot_fill(pack(histogram, limits, method, seed=seed), components=components)
         case _:
-            # Label -> method and heuristic, which only best_fit uses.
-            methods = {"no packing": ("none", "product"), "next fit, random order": ("next_fit", "product")}
+            methods: dict[str, Any] = {"no packing": ("none",), "next fit, random order": ("next_fit",)}
             methods |= {f"best fit, {name}": ("best_fit", name) for name in names_for(histogram.components)}
-            methods["auto"] = ("auto", "product")
-            planned = partial(pack, histogram, limits, seed=seed)
-            ax = plots.plot_methods({name: planned(each, heuristic=by) for name, (each, by) in methods.items()})
+            ax = plots.plot_methods(plots.plan_by(methods | {"auto": ("auto",)}, histogram, limits, seed))
     plots.save_picture(ax, out, dpi)
     _announce(out, picture, as_json)
 

@@ -242,8 +242,7 @@ def plan(
     ] = 1.0,
     oversize: options.Oversize = "error",
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Write the plan to this file, for PackPlan.load and packed_loader(plan=...)."),
+        Path | None, options.out("Write the plan to this file, for PackPlan.load and packed_loader(plan=...).")
     ] = None,
     root: options.Root = None,
     split: options.Split = None,
@@ -289,32 +288,17 @@ def _row(summary: dict[str, Any]) -> dict[str, Any]:
 
 def _show_plan(summary: dict[str, Any]) -> None:
     """Print the figures of a plan, then a table with a row for each component."""
-    print_table(f"{summary['graphs']:,} graphs, planned by {summary['method']}", ["", ""], _figures(summary))
-    # limits: plain data of one `Limits`, or a list with an entry for each shape bucket.
-    effective, limits = summary["effective_limits"]["maxima"], summary["limits"]
-    shapes = limits if isinstance(limits, list) else [limits]
-    rows = [
-        [name, " | ".join(f"{each['maxima'][name]:,}" for each in shapes), percent(efficiency),
-         summary["empty_slots"][name], effective[name], percent(summary["effective_efficiency"][name])]
-        for name, efficiency in summary["efficiency"].items()
-    ]  # fmt: skip
-    headings = ["component", "limit", "efficiency", "empty slots", "largest content", "efficiency at largest content"]
-    print_table("Slots of one epoch", headings, rows)
-    packs = summary["packs_per_batch"]
-    print_line(of_batches(summary["graphs"] / -(-summary["packs"] // packs), packs))
-
-
-def _figures(summary: dict[str, Any]) -> list[list[Any]]:
-    """Return the rows (name, value) of the first table about a plan."""
     packs, gap, limits = summary["packs"], summary["gap"], summary["limits"]
     proven = "proven optimal" if gap == 0 else f"{gap / summary['lower_bound']:.3%} above"
     bound = [["lower bound", summary["lower_bound"]], ["gap", f"{gap:,} ({proven})"]]
-    if isinstance(limits, list):
+    # Plain data of one `Limits`, or a list with an entry for each shape bucket.
+    shapes = limits if isinstance(limits, list) else [limits]
+    if len(shapes) > 1:
         # With shape buckets, plans minimise slots, not packs.
         of_shapes = " | ".join(f"{number:,}" for number in summary["packs_of_shapes"])
         bound = [["packs of each shape", of_shapes], ["node and edge slots of an epoch", summary["padded_slots"]]]
-    cap = None if isinstance(limits, list) else limits["graphs"]
-    return [
+    cap = None if len(shapes) > 1 else shapes[0]["graphs"]
+    figures = [
         ["packs", packs],
         *bound,
         ["harmonic mean of efficiencies", percent(summary["harmonic_mean"])],
@@ -323,3 +307,14 @@ def _figures(summary: dict[str, Any]) -> list[list[Any]]:
         *([["graphs left out", summary["dropped"]]] if summary["dropped"] else []),
         ["seconds", summary["seconds"]],
     ]
+    print_table(f"{summary['graphs']:,} graphs, planned by {summary['method']}", ["", ""], figures)
+    effective = summary["effective_limits"]["maxima"]
+    rows = [
+        [name, " | ".join(f"{each['maxima'][name]:,}" for each in shapes), percent(efficiency),
+         summary["empty_slots"][name], effective[name], percent(summary["effective_efficiency"][name])]
+        for name, efficiency in summary["efficiency"].items()
+    ]  # fmt: skip
+    headings = ["component", "limit", "efficiency", "empty slots", "largest content", "efficiency at largest content"]
+    print_table("Slots of one epoch", headings, rows)
+    batches = -(-packs // summary["packs_per_batch"])
+    print_line(of_batches(summary["graphs"] / batches, summary["packs_per_batch"]))

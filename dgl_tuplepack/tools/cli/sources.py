@@ -84,9 +84,7 @@ def sizes(
     source: options.Source,
     root: options.Root = None,
     split: options.Split = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write the histogram to this .json or .csv file.")
-    ] = None,
+    out: Annotated[Path | None, options.out("Write the histogram to this .json or .csv file.")] = None,
     as_json: options.Json = False,
     as_csv: options.Csv = False,
 ) -> None:

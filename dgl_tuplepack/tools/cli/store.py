@@ -31,22 +31,20 @@ if TYPE_CHECKING:
 _PACKAGES = (
     "torch", "dgl", "torch_geometric", "ogb", "numpy", "numba", "highspy", "scipy", "torchdata", "pytorch_lightning",
 )  # fmt: skip
-StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Folder of a store.", show_default=False)]
-
+_STORE = options.argument("STORE", "Folder of a store.")
 Sources = Annotated[
     list[str],
-    typer.Argument(
-        metavar="SOURCE",
-        help=f"One or several of: {options.GRAPHS}. With several SOURCEs, --workers or --dask, the output is a sharded "
+    options.argument(
+        "SOURCE",
+        f"One or several of: {options.GRAPHS}. With several SOURCEs, --workers or --dask, the output is a sharded "
         "dataset; each SOURCE is then a path or fsspec URL.",
-        show_default=False,
     ),
 ]
 
 
 def preprocess(
     sources: Sources,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the new store.", show_default=False)],
+    out: Annotated[Path, options.out("Folder of the new store.", show_default=False)],
     given: options.GivenLimits = None,
     graphs_per_batch: options.GraphsPerBatch = None,
     batch_size: Annotated[
@@ -87,52 +85,40 @@ def preprocess(
         "limits": chosen, "graphs_per_batch": graphs_per_batch, "multiple_of": multiple_of, "compact": compact,
         "overwrite": overwrite, "seed": seed,
     }  # fmt: skip
-    if len(sources) > 1 or workers is not None or dask is not None:
-        if batch_size is not None:
-            raise typer.BadParameter("--batch-size is for one store, not for shards; leave it out.")
-        paths = [path_of(source, root) for source in sources]
-        with _cluster(dask) as executor:
-            settings |= {"workers": workers, "executor": executor, "ogb_settings": ogb}
-            _preprocess_shards(paths, out, as_json, settings)
-    else:
-        _preprocess_one(open_source(sources[0], root, ogb), out, as_json, settings | {"batch_size": batch_size})
-
-
-# Imports and a pass over the sizes may take long before the first bar.
-_READING = "reading the graphs"
-
-
-def _preprocess_one(source: Any, out: Path, as_json: bool, settings: dict[str, Any]) -> None:
-    with notice(_READING):
+    is_sharded = len(sources) > 1 or workers is not None or dask is not None
+    if is_sharded and batch_size is not None:
+        raise typer.BadParameter("--batch-size is for one store, not for shards; leave it out.")
+    opened = [path_of(source, root) if is_sharded else open_source(source, root, ogb) for source in sources]
+    # Imports and a pass over the sizes may take long before the first bar.
+    with _cluster(dask) as executor, notice("reading the graphs"):
         from dgl_tuplepack.storage.preprocessing import preprocess as run
+        from dgl_tuplepack.storage.shards import preprocess_shards
 
-        done = run(source, out, **settings)
-    plans = {split: summarise(plan) for split, plan in done.plans.items()}
-    shape = done.static_shape and done.static_shape.to_dict()
-    _show_preprocessed(done, as_json, {"limits": done.limits.to_dict(), "plans": plans, "static_shape": shape})
-
-
-def _preprocess_shards(shards: list[str], out: Path, as_json: bool, settings: dict[str, Any]) -> None:
-    with notice(_READING):
-        from dgl_tuplepack.storage.shards import preprocess_shards as run
-
-        done = run(shards, out, **settings)
-    _show_preprocessed(done, as_json, {name: list(getattr(done, name)) for name in ("written", "kept", "planned")})
-    if as_json:
-        return
-    if done.written or done.planned:
-        print_line(f"{out}: {len(done.written):,} shards written, {len(done.kept):,} already there and intact")
-    else:
-        print_line(f"{out}: nothing to do, all {len(done.kept):,} shards are already there and intact")
-
-
-def _show_preprocessed(done: Any, as_json: bool, more: dict[str, Any]) -> None:
-    """Print a summary of `done`, the result of `preprocess` or `preprocess_shards`, with additional entries `more`."""
-    packs = done.packs_per_batch
-    summary = {**_described(done.store), **more, "packs_per_batch": packs, "seconds": dict(done.seconds)}
+        done: Any
+        more: dict[str, Any]
+        if is_sharded:
+            done = preprocess_shards(opened, out, workers=workers, executor=executor, ogb_settings=ogb, **settings)
+            more = {name: list(getattr(done, name)) for name in ("written", "kept", "planned")}
+        else:
+            done = run(opened[0], out, batch_size=batch_size, **settings)
+            more = {
+                "limits": done.limits.to_dict(),
+                "plans": {split: summarise(plan) for split, plan in done.plans.items()},
+                "static_shape": done.static_shape and done.static_shape.to_dict(),
+            }
+    summary = {**_described(done.store), **more, "packs_per_batch": done.packs_per_batch, "seconds": dict(done.seconds)}
     if as_json:
         print_json(summary)
         return
+    _show_preprocessed(summary)
+    if is_sharded and (done.written or done.planned):
+        print_line(f"{out}: {len(done.written):,} shards written, {len(done.kept):,} already there and intact")
+    elif is_sharded:
+        print_line(f"{out}: nothing to do, all {len(done.kept):,} shards are already there and intact")
+
+
+def _show_preprocessed(summary: dict[str, Any]) -> None:
+    """Print the result of `preprocess` or `preprocess_shards`."""
     _show(summary)
     if "plans" in summary:
         names = next(iter(summary["plans"].values()))["efficiency"]
@@ -145,11 +131,11 @@ def _show_preprocessed(done: Any, as_json: bool, more: dict[str, Any]) -> None:
         ]  # fmt: skip
         headings = ["split", "graphs", "packs", *["above bound" for _ in bound], *(f"eff. {name}" for name in names)]
         print_table(f"Plans with at most {_bounds(summary['limits'])} per pack", headings, rows)
-    if packs > 1:
+    if (packs := summary["packs_per_batch"]) > 1:
         print_line(f"batches have {packs} packs each")
     if shape := summary.get("static_shape"):
         print_line(f"batches of exactly {shape['graphs']} graphs have at most {_bounds(shape)}")
-    print_table("Seconds", ["", ""], [[step, seconds] for step, seconds in done.seconds.items()])
+    print_table("Seconds", ["", ""], [[step, seconds] for step, seconds in summary["seconds"].items()])
 
 
 @contextmanager
@@ -168,9 +154,7 @@ def _cluster(address: str | None) -> Iterator[Any]:
 
 
 def info(
-    store: Annotated[
-        Path | None, typer.Argument(metavar="STORE", help="Folder of a store.", show_default=False)
-    ] = None,
+    store: Annotated[Path | None, _STORE] = None,
     system: Annotated[bool, typer.Option("--system", help="Show versions of packages, for bug reports.")] = False,
     as_json: options.Json = False,
 ) -> None:
@@ -200,7 +184,7 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def verify(store: StoreArgument, as_json: options.Json = False) -> None:
+def verify(store: Annotated[Path, _STORE], as_json: options.Json = False) -> None:
     """Compare every byte of a store with its checksums, and its plans with its graphs.
 
     In a sharded dataset, verify every shard.
@@ -290,20 +274,16 @@ def _bounds(limits: Any) -> str:
 
 _EDGES, _FEATURES = ("csv", "numpy", "parquet"), ("numpy", "parquet")
 
-Graphs = Annotated[str, typer.Argument(metavar="SOURCE", help=f"One of: {options.GRAPHS}.", show_default=False)]
+Graphs = Annotated[str, options.argument("SOURCE", f"One of: {options.GRAPHS}.")]
 Name = Annotated[str, typer.Option("--graph-name", help="Name of the large graph.")]
 
 
 def chunk(
     source: Graphs,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the chunks.", show_default=False)],
+    out: Annotated[Path, options.out("Folder of the chunks.", show_default=False)],
     chunks: Annotated[int, options.number("Number of chunks.", 2**20)] = 8,
-    edges_as: Annotated[
-        str, typer.Option(help=f"Format of edges: one of {', '.join(_EDGES)}.", callback=options.one_of(_EDGES))
-    ] = "csv",
-    features_as: Annotated[
-        str, typer.Option(help=f"Format of features: {' or '.join(_FEATURES)}.", callback=options.one_of(_FEATURES))
-    ] = "numpy",
+    edges_as: Annotated[str, options.choice(f"Format of edges: one of {', '.join(_EDGES)}.", _EDGES)] = "csv",
+    features_as: Annotated[str, options.choice(f"Format of features: {' or '.join(_FEATURES)}.", _FEATURES)] = "numpy",
     name: Name = "graphs",
     overwrite: options.Overwrite = False,
     root: options.Root = None,
@@ -329,7 +309,7 @@ def chunk(
 
 def partition(
     source: Graphs,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the partition.", show_default=False)],
+    out: Annotated[Path, options.out("Folder of the partition.", show_default=False)],
     parts: Annotated[int, options.number("Number of parts.", 2**20, show_default=False)],
     balance: Annotated[
         list[str] | None,

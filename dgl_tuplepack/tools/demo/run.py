@@ -38,12 +38,12 @@ from dgl_tuplepack.loading.predictions import Predictions
 from dgl_tuplepack.nn import MaskedBatchNorm1d, masked_loss
 from dgl_tuplepack.planning.histogram import SizeHistogram, load_example
 from dgl_tuplepack.planning.limits import Limits
-from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.packing.fit import NAMES
 from dgl_tuplepack.planning.plan import PackPlan, summarise
 from dgl_tuplepack.planning.sizes import HOMOGENEOUS, GraphSizes
 from dgl_tuplepack.storage.graph_store import GraphStore
-from dgl_tuplepack.tools.plots import plot_fill, plot_methods, plot_sizes, save_picture
+from dgl_tuplepack.tools.drawing import axes_or_new
+from dgl_tuplepack.tools.plots import plan_by, plot_fill, plot_methods, plot_sizes, save_picture
 
 LIMITS = Limits(nodes=222, edges=502)
 # Packs of the method "auto" hold 8.8 graphs on average, so 8 packs hold about GRAPHS_PER_BATCH graphs.
@@ -78,7 +78,12 @@ def run_demo(console: Console, out: Path, num_graphs: int | None, epochs: int, s
 def _compare(
     console: Console, out: Path, histogram: SizeHistogram, store: GraphStore, epochs: int, seed: int
 ) -> dict[str, Any]:
-    framework = _framework(console)
+    framework = "dgl"
+    try:
+        load("dgl")
+    except MissingDependencyError as error:
+        framework, why = "torch", str(error).partition(";")[0]
+        console.print(f"Using plain tensors and a network without DGL: {why}.", markup=False)
     rows = _contenders(histogram, seed)
     # Of several plans with the fewest packs, choose the last, because the baselines come first.
     best = min(reversed(rows), key=lambda row: row.plan.num_packs)
@@ -109,16 +114,6 @@ def _compare(
         },
         "pictures": [str(path) for path in pictures],
     }  # fmt: skip
-
-
-def _framework(console: Console) -> str:
-    try:
-        load("dgl")
-    except MissingDependencyError as error:
-        why = str(error).partition(";")[0]
-        console.print(f"Using plain tensors and a network without DGL: {why}.", markup=False)
-        return "torch"
-    return "dgl"
 
 
 def _loader(store: GraphStore, plan: PackPlan, seed: int) -> PackedLoader:
@@ -153,8 +148,7 @@ _ROUNDS, _STEPS = 5, 4
 def _measure(rows: list[Contender], store: GraphStore, framework: str, seed: int) -> bool:
     """Measure and set the speed of each contender; return whether compilation succeeded.
 
-    All batches have the same shape, so the time of a step hardly depends on the graphs in the batch. The contenders
-    take turns, so that a busy moment of the machine does not slow only one of them.
+    The contenders take turns, so that a busy moment of the machine does not slow only one of them.
     """
 
     def batches_of(plan: PackPlan) -> Iterator[PaddedBatch]:
@@ -209,10 +203,9 @@ def _table(rows: list[Contender], best: Contender) -> Table:
     for row in rows:
         summary = row.to_dict()
         efficiency = [f"{value:.2%}" for value in summary["efficiency"].values()]
-        counts = (summary["packs"], summary["packs"] - bound)
-        rest = (summary["empty_slots"]["nodes"], round(row.graphs_per_second or 0))
-        cells = [row.name, *(f"{n:,}" for n in counts), *efficiency, *(f"{n:,}" for n in rest)]
-        table.add_row(*cells, style="bold green" if row is best else None)
+        numbers = (summary["packs"], summary["packs"] - bound, summary["empty_slots"]["nodes"], row.graphs_per_second)
+        packs, gap, empty, speed = (f"{number:,.0f}" for number in numbers)
+        table.add_row(row.name, packs, gap, *efficiency, empty, speed, style="bold green" if row is best else None)
     table.caption = (
         "plain batching: one graph per pack, because only one graph is sure to fit; next fit: in random order, as "
         "dynamic batch samplers do; "
@@ -225,18 +218,15 @@ def _table(rows: list[Contender], best: Contender) -> Table:
 
 
 def _draw(histogram: SizeHistogram, rows: list[Contender], best: Contender, out: Path) -> list[Path]:
-    figures = load("matplotlib.figure")
-    sizes_figure = figures.Figure(figsize=(7.5, 6.5), layout="constrained")
-    sizes_ax = plot_sizes(histogram, LIMITS, sizes_figure.add_subplot())
-    sizes_figure.suptitle(f"Sizes of {histogram.num_graphs:,} graphs (ogbg-molhiv, training)")
-    fill_figure = figures.Figure(figsize=(13, 5.8), layout="constrained")
+    sizes = plot_sizes(histogram, LIMITS, axes_or_new(None, 7.5, 6.5))
+    sizes.figure.suptitle(f"Sizes of {histogram.num_graphs:,} graphs (ogbg-molhiv, training)")
     # Titles of subfigures are above the legends; titles of Axes would overlap the legends.
-    left, right = fill_figure.subfigures(1, 2)
-    fill_ax = plot_fill(best.plan, left.add_subplot())
+    left, right = load("matplotlib.figure").Figure(figsize=(13, 5.8), layout="constrained").subfigures(1, 2)
+    fill = plot_fill(best.plan, left.add_subplot())
     left.suptitle(f"Fill of the packs: {best.name}")
     plot_methods({row.name: row.plan for row in rows}, right.add_subplot())
     right.suptitle("Packs of each method")
-    pictures = {out / "sizes.png": sizes_ax, out / "fill.png": fill_ax}
+    pictures = {out / "sizes.png": sizes, out / "fill.png": fill}
     for path, ax in pictures.items():
         save_picture(ax, path, dpi=130)
     return list(pictures)
@@ -248,7 +238,7 @@ class Contender:
 
     name: str
     plan: PackPlan
-    graphs_per_second: float | None = None
+    graphs_per_second: float = 0.0
     compiled: bool = False
 
     def to_dict(self) -> dict[str, Any]:
@@ -258,10 +248,9 @@ class Contender:
 
 def _contenders(histogram: SizeHistogram, seed: int) -> list[Contender]:
     """Make a plan with each method; the baselines come first."""
-    methods: dict[str, dict[str, Any]] = {"plain batching": {"method": "none"}, "next fit": {"method": "next_fit"}}
-    methods |= {f"best fit, {name}": {"method": "best_fit", "heuristic": name} for name in NAMES}
-    methods["auto"] = {"method": "auto"}
-    return [Contender(name, pack(histogram, LIMITS, seed=seed, **settings)) for name, settings in methods.items()]
+    methods: dict[str, Any] = {"plain batching": ("none",), "next fit": ("next_fit",)}
+    methods |= {f"best fit, {name}": ("best_fit", name) for name in NAMES} | {"auto": ("auto",)}
+    return [Contender(name, plan) for name, plan in plan_by(methods, histogram, LIMITS, seed).items()]
 
 
 class PlainGINE(nn.Module):
@@ -289,9 +278,8 @@ class MaskedGIN(nn.Module):
 
     Source: Hu et al. 2020, "Strategies for pre-training graph neural networks" (GINE); Xu et al. 2019 (GIN).
 
-    `encode_nodes` maps node features ``[V, ...]`` to ``[V, width]``. `encode_edges` is called once per layer and
-    returns a module that does so with edge features. `feature` is the name of both features. `framework`, "dgl", "pyg"
-    or "torch", provides the layers.
+    `encode_nodes` maps node features ``[V, ...]`` to ``[V, width]``; `encode_edges` makes such a module for the edge
+    features of each layer. `feature` is the name of both features; `framework` is "dgl", "pyg" or "torch".
     """
 
     def __init__(
@@ -318,10 +306,7 @@ class MaskedGIN(nn.Module):
         self.head = nn.Linear(width, num_outputs)
 
     def forward(self, batch: PaddedBatch | BatchTensors) -> Tensor:
-        """Return the outputs of each graph slot, ``[G, num_outputs]``.
-
-        The outputs of padding slots are arbitrary but finite. In compiled code, pass ``batch.tensors``.
-        """
+        """Return the outputs of each graph slot, ``[G, num_outputs]``; those of padding are arbitrary but finite."""
         x = self.encode_nodes(batch.node_features[self.feature])
         graph: Any = batch.graph if self.framework == "dgl" else torch.stack([batch.src, batch.dst])
         for encode_edges, layer, norm in zip(self.encode_edges, self.layers, self.norms, strict=True):
@@ -344,11 +329,10 @@ NUM_ATOM_KINDS, NUM_BOND_KINDS = len(_ATOMS), len(_BONDS)
 
 
 class Molecules(Source):
-    """One random molecule-like graph for each size, as plain arrays.
+    """One random molecule-like graph for each size, with the components ("nodes", "edges"), as plain arrays.
 
-    `sizes` must have the components ("nodes", "edges"), and a graph with edges must have nodes; otherwise, SizesError
-    is raised. Equal seeds, in 0..2**64-1, give equal graphs on every platform. Nodes and edges have a feature
-    ``"kind"``, int64. The label, float32 ``[1]``, is 1 if the graph has an edge from a nitrogen to an oxygen, else 0.
+    Equal seeds, in 0..2**64-1, give equal graphs on every platform. Nodes and edges have a feature ``"kind"``, int64.
+    The label, float32 ``[1]``, is 1 if the graph has an edge from a nitrogen to an oxygen, else 0.
     """
 
     knows_sizes = True
