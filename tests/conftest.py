@@ -32,8 +32,18 @@ pytest_plugins = ["tests.support.command"]
 # No time is checked: the first call of a kernel may compile, and this machine may be busy.
 PATIENT: Any = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("quick", max_examples=50, derandomize=True, **PATIENT)
+settings.register_profile("few", max_examples=25, derandomize=True, **PATIENT)
 settings.register_profile("thorough", max_examples=1000, **PATIENT)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "quick")
+settings.load_profile(PROFILE)
+# In these folders, most examples make batches or write a store.
+SLOW_EXAMPLES = ("batches", "graphs", "loading", "storage")
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """Choose the number of examples of a file before it is imported."""
+    few = PROFILE == "quick" and collector.path.parent.name in SLOW_EXAMPLES
+    settings.load_profile("few" if few else PROFILE)
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

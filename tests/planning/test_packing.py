@@ -99,9 +99,9 @@ SIZES = np.array([[0, 0], [3, 4], [4, 3], [10, 20]])
 @given(problems(), st.data())
 def test_every_heuristic_is_monotone_and_orders_sizes_as_the_reference(problem: Problem, data: st.DataObject) -> None:
     rule = data.draw(heuristics(of=problem))
-    priority = as_priority(rule.given, problem.limits)
+    _, priority = as_priority(rule.given, problem.limits)
     sizes = [*problem.counts, problem.maxima, (0,) * len(problem.maxima)]
-    ours = priorities(priority.rule, np.array(sizes)).tolist()
+    ours = priorities(priority, np.array(sizes)).tolist()
     theirs = [rule.obvious(size) for size in sizes]
     assert ours[-1] == 0
     assert max(ours) == ours[-2]
@@ -120,7 +120,7 @@ def test_every_heuristic_is_monotone_and_orders_sizes_as_the_reference(problem: 
     ],
 )  # fmt: skip
 def test_values_and_the_name_that_a_plan_records(heuristic: Any, name: str, expected: list[int]) -> None:
-    assert priorities(as_priority(heuristic, LIMITS).rule, SIZES).tolist() == expected
+    assert priorities(as_priority(heuristic, LIMITS)[1], SIZES).tolist() == expected
     assert pack([[1, 2]], LIMITS, "best_fit", heuristic=heuristic).heuristic == name
 
 
@@ -145,6 +145,6 @@ def test_what_is_no_heuristic_is_refused(heuristic: Any, limits: Limits, reason:
 
 def test_a_priority_may_reach_all_but_the_largest_integer() -> None:
     # The kernels count up from a priority; from the largest one they would wrap around and lose the order of packs.
-    assert as_priority("product", Limits(INT64_MAX - 1, 1)).name == "product"
+    assert as_priority("product", Limits(INT64_MAX - 1, 1))[0] == "product"
     histogram = SizeHistogram.from_counts({(5, 2): 1, (0, 5): 1, (0, 1): 1})
     assert pack(histogram, Limits(2**63 - 2, 6), "best_fit", heuristic="node").num_packs == 2

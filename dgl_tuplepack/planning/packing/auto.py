@@ -196,10 +196,10 @@ def best_fits(current: Round) -> None:
 def _best_fit(histogram: SizeHistogram, limits: Limits, heuristic: str, effort: Effort) -> Patterns | None:
     """Return the patterns of best fit; None if the effort does not suffice, or the priorities would overflow."""
     try:
-        priority = as_priority(heuristic, limits)
+        _, rule = as_priority(heuristic, limits)
     except MethodError:
         return None
-    return fit_within("best_fit", histogram, limits, priority, Settings(), effort)
+    return fit_within("best_fit", histogram, limits, rule, Settings(), effort)
 
 
 def deal_and_repair(current: Round) -> None:

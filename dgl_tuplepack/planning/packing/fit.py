@@ -65,14 +65,14 @@ def _fit(method: str, histogram: SizeHistogram, limits: Limits, settings: Settin
     that size opens a new pack. "first_fit_by_text" has no first trait, as in the paper's text. Time near O(G log G) in
     practice for G groups of identical packs; memory O(G k).
     """
-    priority = as_priority(settings.heuristic, limits)
-    patterns = fit_within(method, histogram, limits, priority, settings, Effort(1 << 62))
+    heuristic, rule = as_priority(settings.heuristic, limits)
+    patterns = fit_within(method, histogram, limits, rule, settings, Effort(1 << 62))
     assert patterns is not None
-    return as_plan(patterns, histogram, limits, method, settings, heuristic=priority.name)
+    return as_plan(patterns, histogram, limits, method, settings, heuristic=heuristic)
 
 
 def fit_within(
-    method: str, histogram: SizeHistogram, limits: Limits, priority: Priority, settings: Settings, effort: Effort
+    method: str, histogram: SizeHistogram, limits: Limits, rule: Rule, settings: Settings, effort: Effort
 ) -> Patterns | None:
     """Return the patterns that a method of this file makes; None if the effort does not suffice."""
     # Kernels are compiled when they are imported, and not every plan needs these.
@@ -84,12 +84,12 @@ def fit_within(
     ties = [histogram.counts, *histogram.sizes.T[::-1]]
     if settings.random_ties:
         ties = [shuffled(np.arange(len(histogram)), key)]
-    order = np.lexsort([*ties, priorities(priority.rule, histogram.sizes)])[::-1].astype(np.int64)
+    order = np.lexsort([*ties, priorities(rule, histogram.sizes)])[::-1].astype(np.int64)
     # groups: one row for each group of identical packs; no rows if the effort did not suffice.
     cap = INT64_MAX if limits.graphs is None else limits.graphs
     placing = Placing(method == "best_fit", method == "first_fit_by_text", settings.random_ties, key)
     groups, steps = fit_histogram(
-        histogram.sizes, histogram.counts, order, limits.array, cap, priority.rule, placing,
+        histogram.sizes, histogram.counts, order, limits.array, cap, rule, placing,
         int((effort.left - sorting) / per_step),
     )  # fmt: skip
     effort.spend(sorting + int(per_step * steps))
@@ -144,16 +144,8 @@ def next_fit(histogram: SizeHistogram, limits: Limits, settings: Settings) -> Pa
     return as_plan(of_packs(packs, items), histogram, limits, "next_fit", settings)
 
 
-@dataclass(frozen=True)
-class Priority:
-    """A heuristic as a rule for kernels, and the `name` that a plan records."""
-
-    name: str
-    rule: Rule
-
-
-def as_priority(heuristic: Heuristic, limits: Limits) -> Priority:
-    """Translate a name, or k weights of a sum, into a priority for sizes within `limits`, or raise MethodError."""
+def as_priority(heuristic: Heuristic, limits: Limits) -> tuple[str, Rule]:
+    """Return the name that a plan records for a heuristic, or for k weights, and its rule; or raise MethodError."""
     from dgl_tuplepack._core.kernels.types import MAXIMUM, MINIMUM, PRODUCT, WEIGHTED_SUM, Rule
 
     check_heuristic(heuristic)
@@ -181,7 +173,7 @@ def as_priority(heuristic: Heuristic, limits: Limits) -> Priority:
             "2**63-1; use another heuristic ('sum', 'maximum'), smaller weights, or limits no larger than the totals "
             "of all graphs."
         )
-    return Priority(name, Rule(kind, np.array(weights, dtype=np.int64)))
+    return name, Rule(kind, np.array(weights, dtype=np.int64))
 
 
 def names_for(components: Sequence[str]) -> list[str]:
