@@ -26,8 +26,8 @@ from dgl_tuplepack.errors import InputError, PlanError, SamplerError, SearchErro
 from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.relations import Indices, Ties
 from dgl_tuplepack.loading.opened import (
-    CountedSizes,
     Graphs,
+    collated_within,
     opened,
     padded_view,
     plain_view,
@@ -55,13 +55,7 @@ _ALL = ""
 
 @overload
 def packed_loader(
-    source: Any,
-    graphs_per_batch: int | None = ...,
-    *,
-    splits: None = ...,
-    shuffle: bool = ...,
-    plan: PackPlan | None = ...,
-    **settings: Unpack[AllSettings],
+    source: Any, graphs_per_batch: int | None = ..., *, splits: None = ..., **settings: Unpack[AllSettings]
 ) -> PackedLoader: ...
 
 
@@ -71,8 +65,6 @@ def packed_loader(
     graphs_per_batch: int | None = ...,
     *,
     splits: Mapping[str, Any] | Literal[True],
-    shuffle: bool | Collection[str] = ...,
-    plan: Mapping[str, PackPlan] | None = ...,
     **settings: Unpack[AllSettings],
 ) -> dict[str, PackedLoader]: ...
 
@@ -227,7 +219,7 @@ def packed_loader(
             view = plain_view(graphs, passed_on.collate, passed_on.batch, with_ids)
         if isinstance(view, CollatedView) and not isinstance(graphs.items, StoredGraphs):
             # Graphs of a store cannot change.
-            view.collated = CountedSizes(graphs, sampler.limits, chosen.packs_per_batch).collated
+            view.collated = functools.partial(collated_within, graphs, sampler.limits, chosen.packs_per_batch)
         loaders[name] = PackedLoader(view, sampler=sampler, padded=padded, search=chosen.search, **passed_on.loader)
     if request.graphs_per_batch is not None:
         # Each shuffled split is trained on; the other splits share one number.
@@ -304,8 +296,10 @@ class LoaderSettings(SamplerSettings, BatchSettings, DataLoaderSettings, total=F
 class AllSettings(LoaderSettings, total=False):
     """All arguments of `packed_loader` that do not decide what it returns."""
 
+    shuffle: bool | Collection[str]
     padded: bool
     limits: Shapes | None
+    plan: PackPlan | Mapping[str, PackPlan] | None
     packs_per_batch: int | None
     shapes: int | None
     multiple_of: int

@@ -63,13 +63,11 @@ class Predictions:
             )
         if len(repeated := _repeated(self.ids)):
             raise InputError(f"ids repeats {_listed(repeated)}; give each id once.")
-        # For each batch: the ids of its graphs, padding included, and the number of real graphs. `result` cuts off the
-        # padding, since this would take longer in `add`, between two steps of a model.
-        self._ids: list[tuple[Tensor, int]] = []
-        # For each batch, if rows are nodes or edges: the number of rows of each real graph.
+        # For each batch: the ids of its real graphs, and if rows are nodes or edges, their number in each real graph.
+        self._ids: list[Tensor] = []
         self._counts: list[Tensor] = []
-        # Name ("" for a single tensor) -> (outputs, number of real rows) of each batch.
-        self._outputs: dict[str, list[tuple[Tensor, int]]] = {}
+        # Name ("" for a single tensor) -> the outputs of each batch, without padding.
+        self._outputs: dict[str, list[Tensor]] = {}
 
     def add(self, batch: Any, outputs: Tensor | Mapping[str, Tensor]) -> None:
         """Add the outputs of a batch.
@@ -91,15 +89,15 @@ class Predictions:
         """
         rows = _rows_of(batch, self.of)
         by_name = {"": outputs} if isinstance(outputs, Tensor) or not isinstance(outputs, Mapping) else outputs
-        real_rows = rows.num_real_graphs if rows.counts is None else int(rows.counts.sum())
-        copies = {name: _copied(rows, real_rows, value, name) for name, value in by_name.items()}
+        number = len(rows.ids) if rows.counts is None else int(rows.counts.sum())
+        copies = {name: _copied(rows, number, value, name) for name, value in by_name.items()}
         if self._ids:
             self._check_same(copies)
-        self._ids.append((rows.ids.clone(), rows.num_real_graphs))
+        self._ids.append(rows.ids.clone())
         if rows.counts is not None:
             self._counts.append(rows.counts.clone())
         for name, value in copies.items():
-            self._outputs.setdefault(name, []).append((value, real_rows))
+            self._outputs.setdefault(name, []).append(value)
 
     def result(self, all_ranks: bool = False) -> Any:
         """Return the outputs in the order of `ids`, on the CPU.
@@ -120,7 +118,7 @@ class Predictions:
         InputError
             A graph is missing, was added twice or was not expected.
         """
-        ids, counts = _joined(self._ids).numpy(), _joined([(counts, len(counts)) for counts in self._counts])
+        ids, counts = _joined(self._ids).numpy(), _joined(self._counts)
         outputs = {name: _joined(values) for name, values in self._outputs.items()}
         if true_or_false("all_ranks", all_ranks) and in_process_group():
             ids, counts, outputs = _of_all_ranks(ids, counts, outputs)
@@ -161,7 +159,7 @@ class Predictions:
                 "same names ('' stands for a single tensor)."
             )
         for name, value in outputs.items():
-            before, _ = self._outputs[name][0]
+            before = self._outputs[name][0]
             if (value.shape[1:], value.dtype) != (before.shape[1:], before.dtype):
                 raise InputError(
                     f"rows of the outputs{f' {name!r}' if name else ''} are {value.dtype} {list(value.shape[1:])}, but "
@@ -169,15 +167,14 @@ class Predictions:
                 )
 
     def __repr__(self) -> str:
-        return f"Predictions({sum(number for _, number in self._ids)} of {len(self.ids)} graphs, rows of {self.of})"
+        return f"Predictions({sum(map(len, self._ids))} of {len(self.ids)} graphs, rows of {self.of})"
 
 
 class _OutputRows(NamedTuple):
     """The rows of one component of a batch that has `slots` rows, padding included."""
 
-    # Integers: the ids of the n real graphs, ``[n]``; or the ids of all graph slots, ``[G]``, the real graphs first.
+    # Integers: the ids of the n real graphs, ``[n]``.
     ids: Tensor
-    num_real_graphs: int
     slots: int
     # int64 ``[n]``, the number of rows of each real graph; None if each graph is one row.
     counts: Tensor | None = None
@@ -258,7 +255,7 @@ def _rows(
         )
     number = len(ids) if num_real_graphs is None else num_real_graphs
     if of == _GRAPHS:
-        return _OutputRows(ids, number, len(ids) if content is None else len(next(iter(nodes.values()))))
+        return _OutputRows(ids[:number], len(ids) if content is None else len(next(iter(nodes.values()))))
     names = components_of(tuple(nodes), tuple(edges), is_named)
     if of not in names:
         raise InputError(f"a batch has no rows of {shown(of)}; choose {' or '.join([_GRAPHS, *names])}.")
@@ -268,11 +265,11 @@ def _rows(
     orders = getattr(content, "edge_orders", None) or {}
     # Nodes of type t that are tied to edges of type e are sorted like these edges.
     order = orders.get(t, orders.get(content.ties.get(t))) if orders else None
-    return _OutputRows(ids, number, int(counts.sum()), counts[:number], order)
+    return _OutputRows(ids[:number], int(counts.sum()), counts[:number], order)
 
 
 def _copied(rows: _OutputRows, number: int, outputs: Any, name: str) -> Tensor:
-    """Return a copy of the outputs whose first `number` rows are the real rows, in the order of the graphs."""
+    """Return a copy of the outputs of the `number` real rows, which come first, in the order of the graphs."""
     if isinstance(outputs, np.ndarray):
         outputs = torch.from_numpy(outputs)
     if not isinstance(outputs, Tensor) or outputs.shape[:1] not in ((rows.slots,), (number,)):
@@ -281,12 +278,12 @@ def _copied(rows: _OutputRows, number: int, outputs: Any, name: str) -> Tensor:
             f"the outputs{f' {name!r}' if name else ''} are {has}, but the batch has {rows.slots} slots, {number} of "
             "them real; give a tensor with a row for each slot, or with a row for each real slot."
         )
-    rows_of_model: Tensor = outputs.detach() if outputs.requires_grad else outputs
+    real: Tensor = outputs.detach()[:number]
     if rows.order is None:
-        return rows_of_model.clone()
+        return real.clone()
     # These rows (edges, or nodes tied to edges) were sorted when the batch was made. Row i was row order[i] before.
-    in_order = torch.empty_like(rows_of_model[:number])
-    in_order[rows.order[:number].to(outputs.device)] = rows_of_model[:number]
+    in_order = torch.empty_like(real)
+    in_order[rows.order[:number].to(outputs.device)] = real
     return in_order
 
 
@@ -303,10 +300,9 @@ def _of_all_ranks(
     return np.concatenate(ids_of_ranks), torch.cat(counts_of_ranks), joined
 
 
-def _joined(tensors: Sequence[tuple[Tensor, int]]) -> Tensor:
-    """Join the first rows of each tensor, on the CPU. `tensors` has pairs (tensor, number of its rows to join)."""
-    parts = [tensor[:number] for tensor, number in tensors]
-    return torch.cat(parts).cpu() if parts else torch.empty(0, dtype=torch.int64)
+def _joined(tensors: Sequence[Tensor]) -> Tensor:
+    """Join tensors along their rows, on the CPU."""
+    return torch.cat([*tensors]).cpu() if tensors else torch.empty(0, dtype=torch.int64)
 
 
 def _repeated(ids: IntArray) -> IntArray:

@@ -46,9 +46,9 @@ from dgl_tuplepack.sampling.ranks import compared, in_process_group
 _log = logging.getLogger(__name__)
 # Identifiers of the random streams, one for each purpose; others have 9 to 13. Version 0.1.0 used 3.
 _CONTENT, _ORDER, _STEPS, _MIXED, _DEAL, _REPAIR, _STIR = 1, 2, 4, 5, 6, 7, 8
-# Graphs are dealt in descending order of their size times a random factor between 1 - _NOISE and 1.
+# "exchange" takes graphs in descending order of their size times a random factor between 1 - _NOISE and 1.
 _NOISE = 0.5
-# If dealt packs cannot be repaired, more and more packs of the plan are kept; after this many attempts, all of them.
+# If its packs cannot be repaired, more and more packs of the plan are kept; after this many attempts, all of them.
 _ATTEMPTS = 5
 # Most units of work (see `Effort` in planning) of a repair: a number for each graph and component, plus another one.
 _REPAIR_WORK = 100, 5_000_000
@@ -79,7 +79,7 @@ class PackBatchSampler(EpochSampler):
         A plan for exactly these sizes and, if there are several limits, for exactly these shapes. None: made by `pack`.
     content
         "resample": each pack keeps its sizes, and each epoch fills it with random graphs of these sizes.
-        "exchange": each epoch deals all graphs to as many packs as the plan has, within `limits`; for one shape only.
+        "exchange": each epoch puts all graphs into as many packs as the plan has, within `limits`; for one shape only.
         "fixed": the same graphs share a pack in each epoch. None: "fixed" without `shuffle`; "exchange" if more than
         half of the graphs have a size that no other graph has, and there is one shape; otherwise "resample". With
         "resample" and one pack per batch, two graphs never meet if no pack of the plan holds both of their sizes.
@@ -126,7 +126,7 @@ class PackBatchSampler(EpochSampler):
     Notes
     -----
     Besides the plan, the constructor and each epoch need O(N) time and memory for N graphs; on several ranks, the order
-    of P packs needs O(P log P) time. "exchange" needs O(N P k) time in each epoch for k components, P at most 2,000:
+    of P packs needs O(P log P) time. "exchange" needs O(N P k) time in each epoch for k components, P at most 1,000:
     about 0.5 s for 100,000 graphs, when the first batch is requested.
 
     With several packs per batch, one process and one shape, any two graphs can meet; see ``docs/explain/sampling.md``.
@@ -455,10 +455,10 @@ class Balance:
 class ExchangedPacks:
     """The packs of each epoch: as many as the `packs` of the plan, within the same limits, with random graphs.
 
-    All graphs are dealt to packs in a random order, and packs that exceed a limit are repaired. If some of them cannot
-    be repaired, the packs that hold their graphs in the plan are kept, and the other graphs are dealt again.
-    Then random graphs of the kept packs are exchanged. All floats are products and quotients of two floats, which are
-    equal on every platform.
+    All graphs are put into packs in a random order, and packs that exceed a limit are repaired. If some of them cannot
+    be repaired, the packs that hold their graphs in the plan are kept, and the other packs are filled again. Then
+    random graphs of the kept packs are exchanged. All floats are products and quotients of two floats, which are equal
+    on every platform.
     """
 
     def __init__(self, packs: Packs, limits: Limits, seed: int) -> None:
@@ -467,18 +467,18 @@ class ExchangedPacks:
         self._latest: tuple[int, Packs] = (-1, packs)
 
     def of(self, epoch: int) -> Packs:
-        """Return the packs of an epoch. Time O(N P k) for N graphs and P packs, at most 2,000; plus the repair."""
+        """Return the packs of an epoch. Time O(N P k) for N graphs and P packs, at most 1,000; plus the repair."""
         if self._latest[0] != epoch:
             histogram = self._packs.plan.histogram
             instance = as_instance(histogram, self._limits)
-            packs = self._exchanged(epoch, np.repeat(instance.sizes, histogram.counts, axis=0), instance.limits)
+            packs = self._found(epoch, np.repeat(instance.sizes, histogram.counts, axis=0), instance.limits)
             offsets, graphs = np.append(0, np.cumsum(packs.counts)), packs.graphs
             work = np.repeat(histogram.sizes.sum(axis=1, dtype=np.float64), histogram.counts)[graphs]
             work = np.add.reduceat(work, offsets[:-1])
             self._latest = epoch, replace(self._packs, offsets=offsets, graphs=graphs, work=work)
         return self._latest[1]
 
-    def _exchanged(self, epoch: int, sizes: IntArray, limits: IntArray) -> OpenPacks:
+    def _found(self, epoch: int, sizes: IntArray, limits: IntArray) -> OpenPacks:
         """Return the packs of an epoch for graphs of these sizes, ``[N, d]``."""
         counts = np.diff(self._packs.offsets)
         # The pack of each graph: as in the plan, until other packs are found.
@@ -487,13 +487,13 @@ class ExchangedPacks:
         kept = np.zeros(len(counts), dtype=bool)
         for _ in range(_ATTEMPTS):
             graphs, free = np.flatnonzero(~kept[assigned]), np.flatnonzero(~kept)
-            dealt = self._dealt(epoch, sizes, limits, graphs, len(free))
-            exceeding = dealt.exceeding()
-            if not len(exceeding) and dealt.counts.all():
-                assigned[dealt.graphs] = np.repeat(free, dealt.counts)
+            filled = self._filled(epoch, sizes, limits, graphs, len(free))
+            exceeding = filled.exceeding()
+            if not len(exceeding) and filled.counts.all():
+                assigned[filled.graphs] = np.repeat(free, filled.counts)
                 break
-            unfit = np.repeat(np.isin(np.arange(len(free)), exceeding), dealt.counts)
-            kept[assigned[dealt.graphs[unfit]]] = True
+            unfit = np.repeat(np.isin(np.arange(len(free)), exceeding), filled.counts)
+            kept[assigned[filled.graphs[unfit]]] = True
             if kept.all():
                 break
         else:
@@ -503,8 +503,8 @@ class ExchangedPacks:
         packs.stir(np.flatnonzero(kept), key=key_of(self._seed, epoch, _STIR), rounds=_ROUNDS, budget=budget)
         return packs
 
-    def _dealt(self, epoch: int, sizes: IntArray, limits: IntArray, graphs: IntArray, number: int) -> OpenPacks:
-        """Deal graphs to a number of packs in random order; return the packs, some of which may exceed a limit."""
+    def _filled(self, epoch: int, sizes: IntArray, limits: IntArray, graphs: IntArray, number: int) -> OpenPacks:
+        """Fill a number of packs with graphs in random order; return the packs, some of which may exceed a limit."""
         shares = sizes / limits
         factors = 1 - _NOISE * random_fractions(key_of(self._seed, epoch, _DEAL), len(sizes))
         ordered = graphs[np.argsort(-(shares.max(axis=1) * factors)[graphs], kind="stable")]

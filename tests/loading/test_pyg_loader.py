@@ -41,7 +41,6 @@ CONFIGURATIONS: dict[str, Callable[[], dict[str, Any]]] = {
         "follow_batch": ["x", "y", "edge_attr", "absent"],
         "exclude_keys": ["y", "edge_index"],
     },
-    "collate_fn is left out": lambda: {"batch_size": 7, "collate_fn": list},
     "workers": lambda: {"batch_size": 7, "num_workers": 2, "shuffle": True, "follow_batch": ["y"]},
     "persistent workers": lambda: {"batch_size": 7, "num_workers": 2, "persistent_workers": True},
 }
@@ -216,8 +215,11 @@ def test_batches_of_packs_and_single_graphs_come_too() -> None:
         assert_same(found, expected)
 
 
-def test_other_loaders_and_views_are_refused() -> None:
+def test_other_loaders_views_and_collate_functions_are_refused() -> None:
     store = stored(GRAPHS)
+    for dataset in (store, GRAPHS, UNLIKE["text"]):
+        with refused(InputError, "ignores collate_fn=<class 'list'>", "leave it out", "packed_loader"):
+            tp.pyg.DataLoader(dataset, batch_size=4, collate_fn=list)
     with refused(InputError, "single graphs", "tp.pyg.DataLoader(store, batch_size=64, shuffle=True)"):
         next(iter(DataLoader(store.batched(framework="pyg"), batch_size=4)))
     with refused(InputError, "tp.GraphDataLoader(store"):

@@ -33,6 +33,11 @@ def test_equal_packs_meet_and_the_emptiest_come_last() -> None:
     assert steps[-1] == [3]
 
 
+def test_batches_of_several_packs_are_evened_out() -> None:
+    assert balance_of([9, 8, 7, 6, 5, 4, 3, 2], ranks=2, packs_per_batch=4).largest_spread == 0
+    assert balance_of([9, 1, 8, 2], ranks=2, packs_per_batch=2).largest_spread == 0
+
+
 def test_what_is_dropped_is_the_end_of_the_order() -> None:
     """Not the emptiest packs: the same graphs would be left out in every epoch."""
     work = np.array([1.0, 90, 50, 88, 52])

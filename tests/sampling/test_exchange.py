@@ -60,14 +60,14 @@ def test_packs_that_cannot_be_dealt_exchange_graphs_within_the_limits(
 ) -> None:
     sizes, limits = instance()
     exceeding: list[list[int]] = []
-    dealt = ExchangedPacks._dealt
+    filled = ExchangedPacks._filled
 
     def counted(self: ExchangedPacks, *args: Any) -> Any:
-        packs = dealt(self, *args)
+        packs = filled(self, *args)
         exceeding[-1].append(len(packs.exceeding()))
         return packs
 
-    monkeypatch.setattr(ExchangedPacks, "_dealt", counted)
+    monkeypatch.setattr(ExchangedPacks, "_filled", counted)
     sampler, epochs = tp.PackBatchSampler(sizes, limits), []
     for epoch in range(6):
         exceeding.append([])

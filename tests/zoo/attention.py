@@ -15,19 +15,21 @@ from torch_geometric import nn as gnn
 from torch_geometric.utils import degree, scatter, softmax
 
 from tests.zoo.items import FAR, MOST_NODES
-from tests.zoo.parts import Categories, Encoder, perceptron
+from tests.zoo.parts import AtomModel, BondModel, perceptron
 
 # AttentiveFP: attention over bonds, then over the atoms of a molecule, with GRUs (Xiong et al., 2019).
 
 READOUT_STEPS = 2
 
 
-class DglAttention(nn.Module):
-    """Attention to incoming messages, and a GRU that updates nodes by their sum."""
-
+class _ScoreAndGru(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.score, self.value, self.gru = nn.Linear(2 * width, 1), nn.Linear(width, width), nn.GRUCell(width, width)
+
+
+class DglAttention(_ScoreAndGru):
+    """Attention to incoming messages, and a GRU that updates nodes by their sum."""
 
     def forward(self, graph: Any, h: Tensor, messages: Tensor) -> Tensor:
         with graph.local_scope():
@@ -36,32 +38,24 @@ class DglAttention(nn.Module):
             weights = edge_softmax(graph, leaky_relu(self.score(graph.edata["s"])))
             graph.edata["m"] = weights * self.value(messages)
             graph.update_all(fn.copy_e("m", "m"), fn.sum("m", "sum"))
-            out: Tensor = self.gru(elu(graph.ndata["sum"]), h).relu()
-        return out
+            return self.gru(elu(graph.ndata["sum"]), h).relu()
 
 
-class DglReadout(nn.Module):
+class DglReadout(_ScoreAndGru):
     """Attention of each molecule to its atoms, and a GRU that updates the molecule."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.score, self.value, self.gru = nn.Linear(2 * width, 1), nn.Linear(width, width), nn.GRUCell(width, width)
 
     def forward(self, graph: Any, h: Tensor, molecules: Tensor) -> Tensor:
         with graph.local_scope():
             both = torch.cat([dgl.broadcast_nodes(graph, molecules.relu()), h], dim=1)
             graph.ndata["s"], graph.ndata["v"] = leaky_relu(self.score(both)), self.value(h)
             graph.ndata["w"] = dgl.softmax_nodes(graph, "s")
-            out: Tensor = self.gru(elu(dgl.sum_nodes(graph, "v", "w")), molecules).relu()
-        return out
+            return self.gru(elu(dgl.sum_nodes(graph, "v", "w")), molecules).relu()
 
 
-class DglAttentiveFP(nn.Module):
+class DglAttentiveFP(BondModel):
     """The first layer attends to neighbours with their bonds, the others to neighbours."""
 
-    def __init__(self, width: int, layers: int, categories: Categories) -> None:
-        super().__init__()
-        self.encode, self.encode_edges = Encoder(categories.nodes, width), Encoder(categories.edges, width)
+    def build(self, width: int, layers: int) -> None:
         self.join = nn.Linear(2 * width, width)
         self.layers = nn.ModuleList(DglAttention(width) for _ in range(layers))
         self.readout, self.head = DglReadout(width), nn.Linear(width, 1)
@@ -81,21 +75,17 @@ class DglAttentiveFP(nn.Module):
             molecules = dgl.sum_nodes(graph, "h")
             for _ in range(READOUT_STEPS):
                 molecules = self.readout(graph, h, molecules)
-        score: Tensor = self.head(molecules)
-        return score
+        return self.head(molecules)
 
 
-class PygAttentiveFP(nn.Module):
+class PygAttentiveFP(BondModel):
     """PyG's own model behind the encoders."""
 
-    def __init__(self, width: int, layers: int, categories: Categories) -> None:
-        super().__init__()
-        self.encode, self.encode_edges = Encoder(categories.nodes, width), Encoder(categories.edges, width)
+    def build(self, width: int, layers: int) -> None:
         self.layers = gnn.AttentiveFP(width, width, 1, width, layers, READOUT_STEPS)
 
     def forward(self, data: Any) -> Tensor:
-        score: Tensor = self.layers(self.encode(data.x), data.edge_index, self.encode_edges(data.edge_attr), data.batch)
-        return score
+        return self.layers(self.encode(data.x), data.edge_index, self.encode_edges(data.edge_attr), data.batch)
 
 
 # Rows of a batch as a dense tensor with a fixed number of slots for each graph, and back.
@@ -149,14 +139,11 @@ class DglGpsLayer(nn.Module):
         slots = dense.spread(h)
         seen, _ = self.attention(slots, slots, slots, key_padding_mask=~dense.real, need_weights=False)
         both = local + self.norm_global(h + dense.gather(seen))
-        out: Tensor = self.norm(both + self.mlp(both))
-        return out
+        return self.norm(both + self.mlp(both))
 
 
-class DglGraphGPS(nn.Module):
-    def __init__(self, width: int, layers: int, categories: Categories) -> None:
-        super().__init__()
-        self.encode, self.encode_edges = Encoder(categories.nodes, width), Encoder(categories.edges, width)
+class DglGraphGPS(BondModel):
+    def build(self, width: int, layers: int) -> None:
         self.layers = nn.ModuleList(DglGpsLayer(width) for _ in range(layers))
         self.mean, self.head = AvgPooling(), nn.Linear(width, 1)
 
@@ -164,16 +151,13 @@ class DglGraphGPS(nn.Module):
         h, e, dense = self.encode(graph.ndata["feat"]), self.encode_edges(graph.edata["feat"]), Dense(graph, MOST_NODES)
         for layer in self.layers:
             h = layer(graph, dense, h, e)
-        score: Tensor = self.head(self.mean(graph, h))
-        return score
+        return self.head(self.mean(graph, h))
 
 
-class PygGraphGPS(nn.Module):
+class PygGraphGPS(BondModel):
     """PyG's layer, whose attention has as many slots as the largest graph of the batch has nodes."""
 
-    def __init__(self, width: int, layers: int, categories: Categories) -> None:
-        super().__init__()
-        self.encode, self.encode_edges = Encoder(categories.nodes, width), Encoder(categories.edges, width)
+    def build(self, width: int, layers: int) -> None:
         self.layers = nn.ModuleList(
             gnn.GPSConv(width, gnn.GINEConv(perceptron(width)), heads=GPS_HEADS) for _ in range(layers)
         )
@@ -183,8 +167,7 @@ class PygGraphGPS(nn.Module):
         h, e = self.encode(data.x), self.encode_edges(data.edge_attr)
         for layer in self.layers:
             h = layer(h, data.edge_index, data.batch, edge_attr=e)
-        score: Tensor = self.head(gnn.global_mean_pool(h, data.batch, data.num_graphs))
-        return score
+        return self.head(gnn.global_mean_pool(h, data.batch, data.num_graphs))
 
 
 # Graphormer: attention among all nodes of a graph, with a bias for each distance (Ying et al., arXiv 2106.05234).
@@ -192,18 +175,16 @@ class PygGraphGPS(nn.Module):
 BIASED_HEADS, MOST_EDGES = 2, 7
 
 
-class DglGraphormer(nn.Module):
+class DglGraphormer(AtomModel):
     """Dense attention: a feature of the nodes has their distances to all nodes of their graph."""
 
-    def __init__(self, width: int, layers: int, categories: Categories) -> None:
-        super().__init__()
-        self.encode, self.degrees = Encoder(categories.nodes, width), nn.Embedding(MOST_EDGES + 1, width)
-        self.biases = nn.Embedding(FAR + 1, BIASED_HEADS)
-        self.layers = nn.ModuleList(
-            GraphormerLayer(width, 2 * width, BIASED_HEADS, norm_first=True, dropout=0.0, attn_dropout=0.0)
-            for _ in range(layers)
-        )
+    def build(self, width: int, layers: int) -> None:
+        self.degrees, self.biases = nn.Embedding(MOST_EDGES + 1, width), nn.Embedding(FAR + 1, BIASED_HEADS)
+        self.layers = nn.ModuleList(self.layer(width) for _ in range(layers))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 1)
+
+    def layer(self, width: int) -> nn.Module:
+        return GraphormerLayer(width, 2 * width, BIASED_HEADS, norm_first=True, dropout=0.0, attn_dropout=0.0)
 
     def forward(self, graph: Any) -> Tensor:
         dense = Dense(graph, MOST_NODES)
@@ -217,8 +198,7 @@ class DglGraphormer(nn.Module):
         for layer in self.layers:
             h = layer(h, bias, mask)
         total = (self.norm(h) * dense.real.unsqueeze(2)).sum(1)
-        score: Tensor = self.head(total / dense.real.sum(1, keepdim=True).clamp(min=1))
-        return score
+        return self.head(total / dense.real.sum(1, keepdim=True).clamp(min=1))
 
 
 class PygBiasedLayer(nn.Module):
@@ -239,24 +219,17 @@ class PygBiasedLayer(nn.Module):
         weights = softmax(scores, target, num_nodes=len(x))
         seen = scatter(values[source] * weights.unsqueeze(2), target, 0, len(x))
         h = h + self.out(seen.flatten(1))
-        out: Tensor = h + self.mlp(self.norm_mlp(h))
-        return out
+        return h + self.mlp(self.norm_mlp(h))
 
 
-class PygGraphormer(nn.Module):
+class PygGraphormer(DglGraphormer):
     """All pairs of nodes are a second list of edges, which limits count; no graph is too large."""
 
-    def __init__(self, width: int, layers: int, categories: Categories) -> None:
-        super().__init__()
-        self.encode, self.degrees = Encoder(categories.nodes, width), nn.Embedding(MOST_EDGES + 1, width)
-        self.biases = nn.Embedding(FAR + 1, BIASED_HEADS)
-        self.layers = nn.ModuleList(PygBiasedLayer(width) for _ in range(layers))
-        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 1)
+    layer = PygBiasedLayer
 
     def forward(self, data: Any) -> Tensor:
         degrees = degree(data.edge_index[1], len(data.x)).long().clamp(max=MOST_EDGES)
         h, bias = self.encode(data.x) + self.degrees(degrees), self.biases(data.pair_distance)
         for layer in self.layers:
             h = layer(h, data.pair_index, bias)
-        score: Tensor = self.head(gnn.global_mean_pool(self.norm(h), data.batch, data.num_graphs))
-        return score
+        return self.head(gnn.global_mean_pool(self.norm(h), data.batch, data.num_graphs))

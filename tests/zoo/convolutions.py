@@ -13,17 +13,15 @@ from torch import Tensor, nn
 from torch.nn.functional import elu, normalize, relu
 from torch_geometric import nn as gnn
 
-from tests.zoo.parts import Categories, Encoder, perceptron
+from tests.zoo.parts import AtomModel, BondModel, Encoder, perceptron
 
 # GIN with jumping knowledge: every layer is read out by a sum (Xu et al., arXiv 1810.00826 and 1806.03536).
 
 
-class DglGinJK(nn.Module):
+class DglGinJK(AtomModel):
     """The sums of each layer get a linear map of their own, and the results are added up."""
 
-    def __init__(self, width: int, layers: int, categories: Categories) -> None:
-        super().__init__()
-        self.encode = Encoder(categories.nodes, width)
+    def build(self, width: int, layers: int) -> None:
         self.convs = nn.ModuleList(GINConv(perceptron(width), "sum", learn_eps=True) for _ in range(layers))
         self.norms = nn.ModuleList(nn.BatchNorm1d(width) for _ in range(layers))
         self.heads = nn.ModuleList(nn.Linear(width, 1) for _ in range(layers + 1))
@@ -31,19 +29,17 @@ class DglGinJK(nn.Module):
 
     def forward(self, graph: Any) -> Tensor:
         h = self.encode(graph.ndata["feat"])
-        score: Tensor = self.heads[0](self.pool(graph, h))
+        score = self.heads[0](self.pool(graph, h))
         for conv, norm, head in zip(self.convs, self.norms, self.heads[1:], strict=True):
             h = norm(conv(graph, h)).relu()
             score = score + head(self.pool(graph, h))
         return score
 
 
-class PygGinJK(nn.Module):
+class PygGinJK(AtomModel):
     """The sums of all layers stand side by side."""
 
-    def __init__(self, width: int, layers: int, categories: Categories) -> None:
-        super().__init__()
-        self.encode = Encoder(categories.nodes, width)
+    def build(self, width: int, layers: int) -> None:
         self.convs = nn.ModuleList(gnn.GINConv(perceptron(width), train_eps=True) for _ in range(layers))
         self.norms = nn.ModuleList(gnn.BatchNorm(width) for _ in range(layers))
         self.head = nn.Sequential(nn.Linear((layers + 1) * width, width), nn.ReLU(), nn.Linear(width, 1))
@@ -54,30 +50,28 @@ class PygGinJK(nn.Module):
         for conv, norm in zip(self.convs, self.norms, strict=True):
             h = norm(conv(h, data.edge_index)).relu()
             sums.append(gnn.global_add_pool(h, data.batch, data.num_graphs))
-        score: Tensor = self.head(torch.cat(sums, dim=1))
-        return score
+        return self.head(torch.cat(sums, dim=1))
 
 
 # GIN with edge features and a virtual node, as the baselines of OGB have it (Hu et al., arXiv 2005.00687).
 
 
-def updates_of(width: int, layers: int) -> nn.ModuleList:
-    """Perceptrons over the virtual nodes, whose norms see a row for each graph."""
-    return nn.ModuleList(nn.Sequential(perceptron(width), nn.BatchNorm1d(width), nn.ReLU()) for _ in range(layers - 1))
-
-
-class DglGinVN(nn.Module):
+class DglGinVN(AtomModel):
     """The virtual node is added to every node before a layer, and updated by their sum."""
 
-    def __init__(self, width: int, layers: int, categories: Categories) -> None:
-        super().__init__()
-        self.encode = Encoder(categories.nodes, width)
-        self.encode_edges = nn.ModuleList(Encoder(categories.edges, width) for _ in range(layers))
-        self.convs = nn.ModuleList(GINEConv(perceptron(width), learn_eps=True) for _ in range(layers))
+    def build(self, width: int, layers: int) -> None:
+        self.encode_edges = nn.ModuleList(Encoder(self.categories.edges, width) for _ in range(layers))
+        self.convs = nn.ModuleList(self.conv(perceptron(width)) for _ in range(layers))
         self.norms = nn.ModuleList(nn.BatchNorm1d(width) for _ in range(layers))
         self.virtual = nn.Embedding(1, width)
-        self.updates = updates_of(width, layers)
+        # Perceptrons over the virtual nodes, whose norms see a row for each graph.
+        self.updates = nn.ModuleList(
+            nn.Sequential(perceptron(width), nn.BatchNorm1d(width), nn.ReLU()) for _ in range(layers - 1)
+        )
         self.sum, self.mean, self.head = SumPooling(), AvgPooling(), nn.Linear(width, 1)
+
+    def conv(self, mlp: nn.Module) -> nn.Module:
+        return GINEConv(mlp, learn_eps=True)
 
     def forward(self, graph: Any) -> Tensor:
         h, bonds = self.encode(graph.ndata["feat"]), graph.edata["feat"]
@@ -89,20 +83,12 @@ class DglGinVN(nn.Module):
                 out = out.relu()
                 virtual = self.updates[i](self.sum(graph, h) + virtual)
             h = out
-        score: Tensor = self.head(self.mean(graph, h))
-        return score
+        return self.head(self.mean(graph, h))
 
 
-class PygGinVN(nn.Module):
-    def __init__(self, width: int, layers: int, categories: Categories) -> None:
-        super().__init__()
-        self.encode = Encoder(categories.nodes, width)
-        self.encode_edges = nn.ModuleList(Encoder(categories.edges, width) for _ in range(layers))
-        self.convs = nn.ModuleList(gnn.GINEConv(perceptron(width), train_eps=True) for _ in range(layers))
-        self.norms = nn.ModuleList(nn.BatchNorm1d(width) for _ in range(layers))
-        self.virtual = nn.Embedding(1, width)
-        self.updates = updates_of(width, layers)
-        self.head = nn.Linear(width, 1)
+class PygGinVN(DglGinVN):
+    def conv(self, mlp: nn.Module) -> nn.Module:
+        return gnn.GINEConv(mlp, train_eps=True)
 
     def forward(self, data: Any) -> Tensor:
         h = self.encode(data.x)
@@ -114,8 +100,7 @@ class PygGinVN(nn.Module):
                 out = out.relu()
                 virtual = self.updates[i](gnn.global_add_pool(h, data.batch, data.num_graphs) + virtual)
             h = out
-        score: Tensor = self.head(gnn.global_mean_pool(h, data.batch, data.num_graphs))
-        return score
+        return self.head(gnn.global_mean_pool(h, data.batch, data.num_graphs))
 
 
 # Graph attention with several heads and a mean over nodes (Velickovic et al., arXiv 1710.10903).
@@ -123,12 +108,10 @@ class PygGinVN(nn.Module):
 HEADS = 4
 
 
-class DglGat(nn.Module):
+class DglGat(AtomModel):
     """Heads stand side by side. Padding nodes may have no incoming edge, and the layer has to allow it."""
 
-    def __init__(self, width: int, layers: int, categories: Categories) -> None:
-        super().__init__()
-        self.encode = Encoder(categories.nodes, width)
+    def build(self, width: int, layers: int) -> None:
         self.convs = nn.ModuleList(
             GATConv(width, width // HEADS, HEADS, residual=True, activation=elu, allow_zero_in_degree=True)
             for _ in range(layers)
@@ -141,16 +124,13 @@ class DglGat(nn.Module):
             h = conv(graph, h).flatten(1)
         with graph.local_scope():
             graph.ndata["h"] = h
-            score: Tensor = self.head(dgl.mean_nodes(graph, "h"))
-        return score
+            return self.head(dgl.mean_nodes(graph, "h"))
 
 
-class PygGat(nn.Module):
+class PygGat(AtomModel):
     """Loops are left out: where the layer adds them, shapes depend on data, and the compiler fails on two layers."""
 
-    def __init__(self, width: int, layers: int, categories: Categories) -> None:
-        super().__init__()
-        self.encode = Encoder(categories.nodes, width)
+    def build(self, width: int, layers: int) -> None:
         self.convs = nn.ModuleList(
             gnn.GATConv(width, width // HEADS, HEADS, add_self_loops=False) for _ in range(layers)
         )
@@ -160,19 +140,16 @@ class PygGat(nn.Module):
         h = self.encode(data.x)
         for conv in self.convs:
             h = elu(conv(h, data.edge_index))
-        score: Tensor = self.head(gnn.global_mean_pool(h, data.batch, data.num_graphs))
-        return score
+        return self.head(gnn.global_mean_pool(h, data.batch, data.num_graphs))
 
 
 # GraphSAGE with a maximum over nodes (Hamilton et al., arXiv 1706.02216).
 
 
-class DglSage(nn.Module):
+class DglSage(AtomModel):
     """Neighbours are pooled by a maximum, and rows have length 1."""
 
-    def __init__(self, width: int, layers: int, categories: Categories) -> None:
-        super().__init__()
-        self.encode = Encoder(categories.nodes, width)
+    def build(self, width: int, layers: int) -> None:
         self.convs = nn.ModuleList(
             SAGEConv(width, width, "pool", norm=normalize, activation=relu) for _ in range(layers)
         )
@@ -182,23 +159,19 @@ class DglSage(nn.Module):
         h = self.encode(graph.ndata["feat"])
         for conv in self.convs:
             h = conv(graph, h)
-        score: Tensor = self.head(self.pool(graph, h))
-        return score
+        return self.head(self.pool(graph, h))
 
 
-class PygSage(nn.Module):
+class PygSage(AtomModel):
     """PyG's own model: means of neighbours, graph norms, and the outputs of all layers side by side."""
 
-    def __init__(self, width: int, layers: int, categories: Categories) -> None:
-        super().__init__()
-        self.encode = Encoder(categories.nodes, width)
+    def build(self, width: int, layers: int) -> None:
         self.layers = gnn.GraphSAGE(width, width, layers, width, norm="graph_norm", jk="cat")
         self.head = nn.Linear(width, 1)
 
     def forward(self, data: Any) -> Tensor:
         h = self.layers(self.encode(data.x), data.edge_index, batch=data.batch, batch_size=data.num_graphs)
-        score: Tensor = self.head(gnn.global_max_pool(h, data.batch, data.num_graphs))
-        return score
+        return self.head(gnn.global_max_pool(h, data.batch, data.num_graphs))
 
 
 # DeeperGCN: softmax aggregation with a temperature, and residuals around norms (Li et al., arXiv 2006.07739).
@@ -221,16 +194,13 @@ class DglGenConv(nn.Module):
             messages = graph.edata["m"].relu() + SMALL
             graph.edata["m"] = messages * edge_softmax(graph, messages * self.temperature)
             graph.update_all(fn.copy_e("m", "m"), fn.sum("m", "sum"))
-            out: Tensor = self.mlp(h + graph.ndata["sum"])
-        return out
+            return self.mlp(h + graph.ndata["sum"])
 
 
-class DglDeeperGCN(nn.Module):
+class DglDeeperGCN(BondModel):
     """A norm and an activation stand before each convolution, and a residual goes around all three."""
 
-    def __init__(self, width: int, layers: int, categories: Categories) -> None:
-        super().__init__()
-        self.encode, self.encode_edges = Encoder(categories.nodes, width), Encoder(categories.edges, width)
+    def build(self, width: int, layers: int) -> None:
         self.convs = nn.ModuleList(DglGenConv(width) for _ in range(layers))
         self.norms = nn.ModuleList(nn.BatchNorm1d(width) for _ in range(layers))
         self.head = nn.Linear(width, 1)
@@ -242,14 +212,11 @@ class DglDeeperGCN(nn.Module):
             h = h + conv(graph, norm(h).relu(), e)
         with graph.local_scope():
             graph.ndata["h"] = self.norms[0](h).relu()
-            score: Tensor = self.head(dgl.mean_nodes(graph, "h"))
-        return score
+            return self.head(dgl.mean_nodes(graph, "h"))
 
 
-class PygDeeperGCN(nn.Module):
-    def __init__(self, width: int, layers: int, categories: Categories) -> None:
-        super().__init__()
-        self.encode, self.encode_edges = Encoder(categories.nodes, width), Encoder(categories.edges, width)
+class PygDeeperGCN(BondModel):
+    def build(self, width: int, layers: int) -> None:
         self.layers = nn.ModuleList(
             gnn.DeepGCNLayer(
                 gnn.GENConv(width, width, aggr="softmax", t=1.0, learn_t=True),
@@ -268,25 +235,28 @@ class PygDeeperGCN(nn.Module):
         for layer in self.layers[1:]:
             h = layer(h, data.edge_index, e)
         h = self.layers[0].act(self.layers[0].norm(h))
-        score: Tensor = self.head(gnn.global_mean_pool(h, data.batch, data.num_graphs))
-        return score
+        return self.head(gnn.global_mean_pool(h, data.batch, data.num_graphs))
 
 
 # Message passing: edge networks, a recurrent update and Set2Set (Gilmer et al., arXiv 1704.01212).
 
 
-class DglMpnn(nn.Module):
+class DglMpnn(BondModel):
     """One convolution and one GRU, used in every step."""
 
-    def __init__(self, width: int, layers: int, categories: Categories) -> None:
-        super().__init__()
+    def build(self, width: int, layers: int) -> None:
         self.steps = layers
-        self.encode, self.encode_edges = Encoder(categories.nodes, width), Encoder(categories.edges, width)
         edge_network = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width * width))
-        self.conv = NNConv(width, width, edge_network, "sum")
+        self.conv = self.conv_of(width, edge_network)
         self.gru = nn.GRU(width, width)
-        self.pool = Set2Set(width, 3, 1)
+        self.pool = self.pool_of(width)
         self.head = nn.Sequential(nn.Linear(2 * width, width), nn.ReLU(), nn.Linear(width, 1))
+
+    def conv_of(self, width: int, edge_network: nn.Module) -> nn.Module:
+        return NNConv(width, width, edge_network, "sum")
+
+    def pool_of(self, width: int) -> nn.Module:
+        return Set2Set(width, 3, 1)
 
     def forward(self, graph: Any) -> Tensor:
         h, e = self.encode(graph.ndata["feat"]).relu(), self.encode_edges(graph.edata["feat"])
@@ -295,20 +265,15 @@ class DglMpnn(nn.Module):
             messages = self.conv(graph, h, e).relu()
             out, state = self.gru(messages.unsqueeze(0), state)
             h = out.squeeze(0)
-        score: Tensor = self.head(self.pool(graph, h))
-        return score
+        return self.head(self.pool(graph, h))
 
 
-class PygMpnn(nn.Module):
-    def __init__(self, width: int, layers: int, categories: Categories) -> None:
-        super().__init__()
-        self.steps = layers
-        self.encode, self.encode_edges = Encoder(categories.nodes, width), Encoder(categories.edges, width)
-        edge_network = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width * width))
-        self.conv = gnn.NNConv(width, width, edge_network, aggr="add")
-        self.gru = nn.GRU(width, width)
-        self.pool = gnn.Set2Set(width, 3)
-        self.head = nn.Sequential(nn.Linear(2 * width, width), nn.ReLU(), nn.Linear(width, 1))
+class PygMpnn(DglMpnn):
+    def conv_of(self, width: int, edge_network: nn.Module) -> nn.Module:
+        return gnn.NNConv(width, width, edge_network, aggr="add")
+
+    def pool_of(self, width: int) -> nn.Module:
+        return gnn.Set2Set(width, 3)
 
     def forward(self, data: Any) -> Tensor:
         h, e = self.encode(data.x).relu(), self.encode_edges(data.edge_attr)
@@ -317,5 +282,4 @@ class PygMpnn(nn.Module):
             messages = self.conv(h, data.edge_index, e).relu()
             out, state = self.gru(messages.unsqueeze(0), state)
             h = out.squeeze(0)
-        score: Tensor = self.head(self.pool(h, data.batch, dim_size=data.num_graphs))
-        return score
+        return self.head(self.pool(h, data.batch, dim_size=data.num_graphs))

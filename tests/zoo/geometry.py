@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 from torch_geometric import nn as gnn
 
-from tests.zoo.parts import Categories, Encoder
+from tests.zoo.parts import AtomModel, BondModel
 
 # Gated graph convolution: features, norms and residuals of nodes and edges (Bresson and Laurent, 2017).
 
@@ -40,11 +40,8 @@ class DglGatedLayer(nn.Module):
     def forward(self, graph: Any, h: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
         maps = self.maps
         with graph.local_scope():
-            graph.ndata["sent"], graph.ndata["source"], graph.ndata["target"] = (
-                maps.sent(h),
-                maps.source(h),
-                maps.target(h),
-            )
+            graph.ndata["sent"] = maps.sent(h)
+            graph.ndata["source"], graph.ndata["target"] = maps.source(h), maps.target(h)
             graph.apply_edges(fn.u_add_v("source", "target", "ends"))
             new_e = graph.edata["ends"] + maps.edge(e)
             graph.edata["gate"] = new_e.sigmoid()
@@ -72,14 +69,12 @@ class PygGatedLayer(gnn.MessagePassing):
         return sent_j * gate
 
 
-class DglGatedGCN(nn.Module):
+class DglGatedGCN(BondModel):
     """Encoders, layers, a mean and a perceptron."""
 
     layer: type[nn.Module] = DglGatedLayer
 
-    def __init__(self, width: int, layers: int, categories: Categories) -> None:
-        super().__init__()
-        self.encode, self.encode_edges = Encoder(categories.nodes, width), Encoder(categories.edges, width)
+    def build(self, width: int, layers: int) -> None:
         self.layers = nn.ModuleList(self.layer(width) for _ in range(layers))
         self.head = nn.Sequential(nn.Linear(width, width // 2), nn.ReLU(), nn.Linear(width // 2, 1))
 
@@ -89,8 +84,7 @@ class DglGatedGCN(nn.Module):
             h, e = layer(graph, h, e)
         with graph.local_scope():
             graph.ndata["h"] = h
-            score: Tensor = self.head(dgl.mean_nodes(graph, "h"))
-        return score
+            return self.head(dgl.mean_nodes(graph, "h"))
 
 
 class PygGatedGCN(DglGatedGCN):
@@ -100,8 +94,7 @@ class PygGatedGCN(DglGatedGCN):
         h, e = self.encode(data.x), self.encode_edges(data.edge_attr)
         for layer in self.layers:
             h, e = layer(h, data.edge_index, e)
-        score: Tensor = self.head(gnn.global_mean_pool(h, data.batch, data.num_graphs))
-        return score
+        return self.head(gnn.global_mean_pool(h, data.batch, data.num_graphs))
 
 
 # SchNet: convolutions with filters of distances, and a sum over atoms (Schuett et al., arXiv 1706.08566).
@@ -144,18 +137,16 @@ class _Maps(nn.Module):
     def filters_of(self, distances: Tensor, basis: Tensor) -> Tensor:
         """Filters that go to 0 at the cutoff."""
         smooth = 0.5 * ((distances * (math.pi / CUTOFF)).cos() + 1.0) * (distances < CUTOFF)
-        filters: Tensor = self.filters(basis) * smooth[:, None]
-        return filters
+        return self.filters(basis) * smooth[:, None]
 
 
-class DglSchNet(nn.Module):
+class DglSchNet(AtomModel):
     """Distances are computed from positions by message passing."""
 
     interaction: type[nn.Module] = _Maps
 
-    def __init__(self, width: int, layers: int, categories: Categories) -> None:
-        super().__init__()
-        self.encode, self.basis = Encoder(categories.nodes, width), RadialBasis()
+    def build(self, width: int, layers: int) -> None:
+        self.basis = RadialBasis()
         self.interactions = nn.ModuleList(self.interaction(width) for _ in range(layers))
         self.head = nn.Sequential(nn.Linear(width, width // 2), ShiftedSoftplus(), nn.Linear(width // 2, 1))
 
@@ -170,8 +161,7 @@ class DglSchNet(nn.Module):
                 graph.update_all(fn.u_mul_e("sent", "filter", "m"), fn.sum("m", "messages"))
                 h = h + maps.after(graph.ndata["messages"])
             graph.ndata["h"] = self.head(h)
-            score: Tensor = dgl.sum_nodes(graph, "h")
-        return score
+            return dgl.sum_nodes(graph, "h")
 
 
 class PygInteraction(gnn.MessagePassing):
@@ -184,8 +174,7 @@ class PygInteraction(gnn.MessagePassing):
     def forward(self, h: Tensor, edge_index: Tensor, distances: Tensor, basis: Tensor) -> Tensor:
         filters = self.maps.filters_of(distances, basis)
         messages = self.propagate(edge_index, sent=self.maps.before(h), filters=filters)
-        out: Tensor = h + self.maps.after(messages)
-        return out
+        return h + self.maps.after(messages)
 
     def message(self, sent_j: Tensor, filters: Tensor) -> Tensor:
         return sent_j * filters
@@ -210,14 +199,13 @@ class PygSchNet(DglSchNet):
 TIES = {"dgl": {"nodes:bonds": "edges:atoms"}, "pyg": {"nodes:bond": "edges:atom:bond:atom"}}
 
 
-class DglAlignn(nn.Module):
+class DglAlignn(AtomModel):
     """Two graphs by name; the convolutions are those of the gated graph convolution."""
 
     layer: type[nn.Module] = DglGatedLayer
 
-    def __init__(self, width: int, layers: int, categories: Categories) -> None:
-        super().__init__()
-        self.encode, self.basis = Encoder(categories.nodes, width), RadialBasis()
+    def build(self, width: int, layers: int) -> None:
+        self.basis = RadialBasis()
         self.encode_lengths, self.encode_cosines = nn.Linear(CENTRES, width), nn.Linear(CENTRES, width)
         self.on_line_graph = nn.ModuleList(self.layer(width) for _ in range(layers))
         self.on_graph = nn.ModuleList(self.layer(width) for _ in range(layers))
@@ -233,8 +221,7 @@ class DglAlignn(nn.Module):
             h, e = on_graph(atoms, h, e)
         with atoms.local_scope():
             atoms.ndata["h"] = h
-            score: Tensor = self.head(dgl.mean_nodes(atoms, "h"))
-        return score
+            return self.head(dgl.mean_nodes(atoms, "h"))
 
 
 class PygAlignn(DglAlignn):
@@ -249,5 +236,4 @@ class PygAlignn(DglAlignn):
         for on_line_graph, on_graph in zip(self.on_line_graph, self.on_graph, strict=True):
             e, a = on_line_graph(e, angles.edge_index, a)
             h, e = on_graph(h, ends, e)
-        score: Tensor = self.head(gnn.global_mean_pool(h, atoms.batch, data.num_graphs))
-        return score
+        return self.head(gnn.global_mean_pool(h, atoms.batch, data.num_graphs))

@@ -1,4 +1,4 @@
-"""What all models of the zoo share: encoders of categories and perceptrons with batch norm."""
+"""What all models of the zoo share: encoders of categories, base classes, and perceptrons with batch norm."""
 
 from __future__ import annotations
 
@@ -25,6 +25,28 @@ class Encoder(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         return torch.stack([embed(features[:, i]) for i, embed in enumerate(self.embeddings)]).sum(0)
+
+
+class AtomModel(nn.Module):
+    """A model that begins with encoded atoms; `build` makes its other parts."""
+
+    encodes_bonds = False
+
+    def __init__(self, width: int, layers: int, categories: Categories) -> None:
+        super().__init__()
+        self.categories, self.encode = categories, Encoder(categories.nodes, width)
+        if self.encodes_bonds:
+            self.encode_edges = Encoder(categories.edges, width)
+        self.build(width, layers)
+
+    def build(self, width: int, layers: int) -> None:
+        raise NotImplementedError
+
+
+class BondModel(AtomModel):
+    """A model that begins with encoded atoms and bonds."""
+
+    encodes_bonds = True
 
 
 def perceptron(width: int) -> nn.Sequential:

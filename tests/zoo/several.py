@@ -12,7 +12,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from torch_geometric import nn as gnn
 
 from tests.zoo.items import RELATIONS, TYPES
-from tests.zoo.parts import Categories, Encoder
+from tests.zoo.parts import AtomModel, Categories, Encoder
 
 # R-GCN: a convolution for each relation of a heterograph (Schlichtkrull et al., arXiv 1703.06103).
 
@@ -40,8 +40,7 @@ class DglRGCN(nn.Module):
         with graph.local_scope():
             graph.ndata["h"] = h
             means = {t: dgl.mean_nodes(graph, "h", ntype=t) for t in TYPES}
-        scores: list[Tensor] = [head(means[t]) for t, head in self.heads.items()]
-        return scores[0] + scores[1]
+        return sum(head(means[t]) for t, head in self.heads.items())
 
 
 class PygRGCN(nn.Module):
@@ -57,23 +56,22 @@ class PygRGCN(nn.Module):
         h = {t: encode(data[t].x) for t, encode in self.encode.items()}
         for conv in self.convs:
             h = {t: out.relu() for t, out in conv(h, data.edge_index_dict).items()}
-        scores: list[Tensor] = [
-            head(gnn.global_mean_pool(h[t], data[t].batch, data.num_graphs)) for t, head in self.heads.items()
-        ]
-        return scores[0] + scores[1]
+        means = {t: gnn.global_mean_pool(h[t], data[t].batch, data.num_graphs) for t in TYPES}
+        return sum(head(means[t]) for t, head in self.heads.items())
 
 
 # A graph autoencoder with a loss of atoms and one of asked pairs of atoms (Kipf and Welling, arXiv 1611.07308).
 
 
-class DglAutoencoder(nn.Module):
+class DglAutoencoder(AtomModel):
     """Convolutions along bonds; scores of atoms, and products of both ends of asked pairs."""
 
-    def __init__(self, width: int, layers: int, categories: Categories) -> None:
-        super().__init__()
-        self.encode = Encoder(categories.nodes, width)
-        self.convs = nn.ModuleList(SAGEConv(width, width, "mean") for _ in range(layers))
-        self.decode = nn.Linear(width, categories.nodes[0])
+    def build(self, width: int, layers: int) -> None:
+        self.convs = nn.ModuleList(self.conv(width) for _ in range(layers))
+        self.decode = nn.Linear(width, self.categories.nodes[0])
+
+    def conv(self, width: int) -> nn.Module:
+        return SAGEConv(width, width, "mean")
 
     def forward(self, graph: Any) -> tuple[Tensor, Tensor]:
         h, bonds = self.encode(graph.ndata["feat"]), graph["bond"]
@@ -86,12 +84,9 @@ class DglAutoencoder(nn.Module):
         return self.decode(h), scores
 
 
-class PygAutoencoder(nn.Module):
-    def __init__(self, width: int, layers: int, categories: Categories) -> None:
-        super().__init__()
-        self.encode = Encoder(categories.nodes, width)
-        self.convs = nn.ModuleList(gnn.SAGEConv(width, width) for _ in range(layers))
-        self.decode = nn.Linear(width, categories.nodes[0])
+class PygAutoencoder(DglAutoencoder):
+    def conv(self, width: int) -> nn.Module:
+        return gnn.SAGEConv(width, width)
 
     def forward(self, data: Any) -> tuple[Tensor, Tensor]:
         h = self.encode(data.x)

@@ -7,9 +7,11 @@ from functools import partial
 from typing import Any
 
 import torch_geometric.loader
+from torch_geometric.loader.dataloader import Collater
 
-from dgl_tuplepack._core.checks import true_or_false
+from dgl_tuplepack._core.checks import shown, true_or_false
 from dgl_tuplepack.batches.pyg_batch import follow_and_exclude
+from dgl_tuplepack.errors import InputError
 from dgl_tuplepack.graphs.items import WithIds
 from dgl_tuplepack.loading.opened import is_collated_alike_by_pyg, stored_copy
 from dgl_tuplepack.loading.packed_loader import CollateWithIds, WholeBatches, log_workers, whole_batches
@@ -22,7 +24,7 @@ class DataLoader(torch_geometric.loader.DataLoader):  # type: ignore[misc]
 
     Batches, their order and the random numbers are the same as in PyG's loader on the same graphs. Any dataset works;
     lists, in-memory datasets without a transform, stores, subsets of these (including `torch.utils.data.Subset`) and
-    ``store.batched(framework="pyg")`` are faster.
+    ``store.batched(framework="pyg")`` are faster. A `collate_fn`, which PyG's loader ignores, raises InputError.
 
     Parameters
     ----------
@@ -69,6 +71,14 @@ class DataLoader(torch_geometric.loader.DataLoader):  # type: ignore[misc]
     ) -> None:
         # Lightning, for instance, rebuilds a loader from attributes that have the names of the arguments.
         self.with_ids, self.in_memory = true_or_false("with_ids", with_ids), in_memory
+        collate = kwargs.pop("collate_fn", None)
+        # A framework that rebuilds the loader passes the loader's own function back, which is made again below.
+        is_ours = isinstance(collate, Collater | CollateWithIds) or getattr(collate, "func", None) is follow_and_exclude
+        if not (collate is None or is_ours):
+            raise InputError(
+                f"this loader collates as PyG's loader does, which ignores collate_fn={shown(collate)}; leave it out, "
+                "or give it to torch.utils.data.DataLoader or to packed_loader(..., padded=False, collate_fn=...)."
+            )
         whole = whole_batches(dataset, "pyg", with_ids)
         if whole is None and batch_size is not None:
             store = stored_copy(dataset, in_memory, is_collated_alike_by_pyg)
