@@ -441,15 +441,9 @@ def padded_slots_of(slots: Mapping[str, int], packs: int) -> int:
     return sum(slots.values()) + packs * len(components_of_kind(tuple(slots), "nodes"))
 
 
-def empty_slots(plan: PackPlan) -> dict[str, int]:
-    """Return how many slots of each component hold padding in all packs together; reserved slots do not count."""
-    totals = plan.histogram.totals()
-    return {name: slots - totals[name] for name, slots in plan.slots.items()}
-
-
 def summarise(plan: PackPlan) -> dict[str, Any]:
     """Return plain data about a plan, for tables and JSON."""
-    of_shapes: dict[str, Any] = {}
+    totals, of_shapes = plan.histogram.totals(), dict[str, Any]()
     if plan.buckets is not None:
         of_shapes = {"packs_of_shapes": list(plan.packs_of_shapes), "padded_slots": plan.padded_slots}
     return {
@@ -457,5 +451,6 @@ def summarise(plan: PackPlan) -> dict[str, Any]:
         "packs": plan.num_packs, **of_shapes, "lower_bound": plan.lower_bound, "gap": plan.gap,
         "efficiency": plan.efficiency, "effective_limits": plan.effective_limits.to_dict(),
         "effective_efficiency": plan.effective_efficiency, "harmonic_mean": harmonic_mean(plan.efficiency),
-        "empty_slots": empty_slots(plan), "max_graphs": plan.max_graphs,
+        "empty_slots": {name: slots - totals[name] for name, slots in plan.slots.items()},
+        "max_graphs": plan.max_graphs,
     }  # fmt: skip

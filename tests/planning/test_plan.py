@@ -9,7 +9,7 @@ import pytest
 
 from dgl_tuplepack import Limits, PackPlan, SizeHistogram, pack
 from dgl_tuplepack.errors import LimitsError, PlanError
-from dgl_tuplepack.planning.plan import empty_slots, harmonic_mean, summarise
+from dgl_tuplepack.planning.plan import harmonic_mean, summarise
 from dgl_tuplepack.planning.sizes import INT64_MAX
 from tests.support.messages import refused
 
@@ -132,7 +132,7 @@ def test_harmonic_mean() -> None:
 
 def test_empty_slots_add_up_with_the_real_content() -> None:
     assert PLAN.num_packs == 3  # the paper's algorithm never joins graphs of the first size
-    assert empty_slots(PLAN) == {"nodes": 12 - 6, "edges": 24 - 3}
+    assert summarise(PLAN)["empty_slots"] == {"nodes": 12 - 6, "edges": 24 - 3}
 
 
 def test_summary_is_plain_data_with_the_figures_of_the_plan() -> None:

@@ -18,7 +18,7 @@ from dgl_tuplepack.errors import GraphTooLargeError, SearchError
 from dgl_tuplepack.planning.plan import harmonic_mean
 from dgl_tuplepack.planning.search import evaluation
 from dgl_tuplepack.planning.search.evaluation import space_of
-from dgl_tuplepack.planning.search.strategies import Budget, Strategy, Target, strategy_of
+from dgl_tuplepack.planning.search.strategies import Strategy, aim_for, strategy_of
 from scripts.benchmarks import shapes
 from tests.support.messages import refused
 
@@ -64,13 +64,13 @@ def test_near_limits_are_all_exchanges_of_few_components_and_linearly_many_of_ma
 @pytest.mark.parametrize("asked", [{"graphs_per_batch": 4}, {"budget": 400}, {"target": 0.5}, {}], ids=str)
 def test_a_search_of_many_relations_looks_at_few_limits(asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at = []
-    bounds = evaluation.Evaluation.bounds_on_packs
+    promising = Strategy._promising
 
-    def counted(self: evaluation.Evaluation, points: Any) -> Any:
+    def counted(self: Strategy, points: Any) -> Any:
         looked_at.append(len(points))
-        return bounds(self, points)
+        return promising(self, points)
 
-    monkeypatch.setattr(evaluation.Evaluation, "bounds_on_packs", counted)
+    monkeypatch.setattr(Strategy, "_promising", counted)
     search = search_limits(with_relations(60), **asked)
     assert len(search) <= Strategy.plans
     # A search that tries each pair of components at each leader looks at about 300,000.
@@ -268,12 +268,13 @@ def test_wrong_settings_are_refused(settings: dict[str, Any], parts: tuple[str, 
 
 
 def test_settings_are_kept_as_plain_data_in_the_order_and_under_the_names_of_the_components() -> None:
-    strategy = strategy_of(budget=np.float32(90.5), cost={"nodes": np.int32(1), "edges": np.float64(2)}, target=None)
-    assert repr(strategy.aim) == "{'budget': 90.5, 'cost': {'nodes': 1, 'edges': 2.0}}"
+    _, aim = strategy_of(budget=np.float32(90.5), cost={"nodes": np.int32(1), "edges": np.float64(2)}, target=None)
+    assert repr(aim) == "{'budget': 90.5, 'cost': {'nodes': 1, 'edges': 2.0}}"
     typed = SizeHistogram(np.array([[1, 2], [3, 4]]), np.array([4, 5]), ("nodes:u", "edges:u:likes:u"))
     given = {"edges:likes": 0.5, "nodes:u": 0.4}
-    assert list(Target(target=given).for_histogram(typed).aim["target"]) == list(typed.components)
-    assert list(Budget(budget=9, cost=given).for_histogram(typed).aim["cost"]) == list(typed.components)
+    for aim in ({"target": given}, {"budget": 9, "cost": given}):
+        *_, values = aim_for(aim, typed).values()
+        assert list(values) == list(typed.components)
     assert search_limits(typed, budget=90, cost=given).aim["cost"] == {"nodes:u": 0.4, "edges:u:likes:u": 0.5}
 
 

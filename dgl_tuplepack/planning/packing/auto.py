@@ -361,7 +361,11 @@ def rounded(
     whole = np.floor(repeats + 1e-6)
     fraction = repeats - whole
     for threshold in _THRESHOLDS:
-        kept, remaining = _taken(instance.counts, columns, whole + (fraction >= threshold))
+        repeated = (whole + (fraction >= threshold)).astype(np.int64)
+        # `taken_packs` reduces `remaining`, and takes fewer packs if graphs run out.
+        remaining = instance.counts.copy()
+        taken = [taken_packs(remaining, *each) for each in zip(columns, repeated.tolist(), strict=True)]
+        kept = collected((content, packs) for content, packs in taken if packs)
         if not remaining.any():
             yield kept
             continue
@@ -372,18 +376,6 @@ def rounded(
             if patterns is None:
                 return
             yield patterns
-
-
-def _taken(counts: IntArray, columns: IntArray, repeats: FloatArray) -> tuple[Patterns, IntArray]:
-    """Repeat pattern m ``repeats[m]`` times, if graphs suffice; return patterns, and the graphs left ``[C]``."""
-    remaining = counts.copy()
-    taken: list[tuple[dict[int, int], int]] = []
-    for column, number in zip(columns, repeats.tolist(), strict=True):
-        # `taken_packs` reduces `remaining`.
-        content, packs = taken_packs(remaining, column, int(number))
-        if packs:
-            taken.append((content, packs))
-    return collected(taken), remaining
 
 
 def merged(patterns: Patterns, relaxation: Relaxation) -> Patterns:

@@ -16,7 +16,6 @@ from dgl_tuplepack.planning.packing import METHODS, pack_buckets
 from dgl_tuplepack.planning.packing.fit import Settings
 from dgl_tuplepack.planning.search.evaluation import (
     Candidate,
-    Evaluation,
     LimitsSearch,
     Point,
     Space,
@@ -24,7 +23,7 @@ from dgl_tuplepack.planning.search.evaluation import (
     in_threads,
     space_of,
 )
-from dgl_tuplepack.planning.search.strategies import AUTO, TOLERANCE, GraphsPerBatch, strategy_of
+from dgl_tuplepack.planning.search.strategies import AUTO, TOLERANCE, GraphsPerBatch, aim_for, strategy_of
 from dgl_tuplepack.planning.sizes import GraphSizes
 
 __all__ = ["Candidate", "LimitsSearch", "search_limits"]
@@ -109,7 +108,7 @@ def search_limits(
     >>> search.best.limits, search.best.packs, round(search.best.harmonic_mean, 3)
     (Limits(nodes=233, edges=502, graphs=None), 3579, 0.993)
     """
-    strategy = strategy_of(
+    kind, aim = strategy_of(
         target=target, graphs_per_batch=graphs_per_batch, packs_per_batch=packs_per_batch, budget=budget, cost=cost
     )
     multiple_of = whole_number("multiple_of", multiple_of, 1, 2**31, SearchError)
@@ -117,9 +116,9 @@ def search_limits(
     choice("oversize", oversize, OVERSIZE, SearchError)
     if shapes is not None:
         shapes = whole_number("shapes", shapes, FEWEST, MOST, SearchError)
-        if not isinstance(strategy, GraphsPerBatch):
+        if kind is not GraphsPerBatch:
             raise SearchError(
-                f"shapes={shapes} works only with graphs_per_batch, but the search is {strategy.name!r}; give "
+                f"shapes={shapes} works only with graphs_per_batch, but the search is {kind.name!r}; give "
                 "graphs_per_batch, or leave shapes out."
             )
     histogram = as_histogram(histogram)
@@ -129,30 +128,22 @@ def search_limits(
             f"the graphs of holding= have the components {list(others.components)}, but the graphs to pack have "
             f"{list(histogram.components)}; give graphs of the same types."
         )
-    strategy = strategy.for_histogram(histogram)
+    aim = aim_for(aim, histogram)
     space = space_of(histogram, multiple_of, others)
-    if shapes is not None and isinstance(strategy, GraphsPerBatch):
-        return _search_buckets(histogram.without_ids(), space, shapes, strategy, cap, multiple_of)
-    strategy = strategy.for_space(space, cap)
-    dropped = 0
-    allowed = strategy.largest_allowed(space)
-    if oversize == "drop" and allowed is not None:
-        limits = space.limits(allowed)
+    if shapes is not None:
+        return _search_buckets(histogram.without_ids(), space, shapes, aim, cap, multiple_of)
+    strategy, dropped = kind(aim, histogram, space, cap), 0
+    if oversize == "drop" and strategy.allowed is not None:
+        limits = space.limits(strategy.allowed)
         histogram, dropped = without_oversize(histogram, limits, oversize)
         if others is not None:
             others, _ = without_oversize(others, limits, oversize)
-        space = space_of(histogram, multiple_of, others)
-        allowed = strategy.largest_allowed(space)
-    # Limits of usual size: the work of one plan within them decides how many candidates there may be.
-    usual = space.rounded(allowed or [2 * space.scale * mean for mean in space.mean])
+        strategy = kind(strategy.aim, histogram, space_of(histogram, multiple_of, others), cap)
     with progress_bar(**_PROGRESS) as bar:
-        plans = affordable(histogram, space.limits(usual, cap), strategy.plans, bar)
-        evaluation = Evaluation(histogram.without_ids(), space, cap, plans, bar)
-        strategy.search(evaluation)
-    points = sorted(evaluation.results)
-    best = points.index(list(evaluation.results)[strategy.order(evaluation)[0]])
-    candidates = tuple(evaluation.candidate(point, strategy.packs) for point in points)
-    return LimitsSearch(strategy.name, strategy.aim, candidates, best, multiple_of, dropped)
+        strategy.run(bar)
+    points = sorted(strategy.results)
+    candidates = tuple(map(strategy.candidate, points))
+    return LimitsSearch(kind.name, strategy.aim, candidates, points.index(strategy.best), multiple_of, dropped)
 
 
 def search_for_batches(
@@ -174,11 +165,12 @@ def search_for_batches(
 
 
 def _search_buckets(
-    histogram: SizeHistogram, space: Space, shapes: int, strategy: GraphsPerBatch, cap: int | None, multiple_of: int
+    histogram: SizeHistogram, space: Space, shapes: int, aim: dict[str, Any], cap: int | None, multiple_of: int
 ) -> LimitsSearch:
     """Search for buckets with the fewest slots, the best first; the largest shape just holds every graph."""
+    asked, packs = aim["graphs_per_batch"], aim["packs_per_batch"]
+    packs = 1 if packs == AUTO else packs
     largest = space.rounded(space.smallest)
-    asked, packs = strategy.graphs_per_batch, strategy.packs
     limits = space.limits(largest, cap)
     tried = list(_buckets(space, asked / packs, largest, shapes, cap))
     if not tried:
@@ -187,11 +179,28 @@ def _search_buckets(
             f"{limits.maxima}, or larger, so {shapes} different shapes are impossible; leave shapes= (--shapes) out, "
             "choose smaller batches, or more packs_per_batch."
         )
+    totals = histogram.totals()
+
+    def planned(at: int) -> Candidate:
+        plan = pack_buckets(histogram, tried[at], METHODS["auto"], Settings(effort=0.0))
+        return Candidate(tried[at], plan.packs_of_shapes, histogram.num_graphs, totals, packs)
+
+    def order(candidate: Candidate) -> tuple[float, int]:
+        return max(TOLERANCE, abs(candidate.graphs_per_batch / asked - 1)), candidate.padded_slots
+
+    # Plan buckets at a regular distance, then some near the best. found: index in `tried` -> candidate.
+    found: dict[int, Candidate] = {}
     with progress_bar(**_PROGRESS) as bar:
-        most = affordable(histogram, limits, _SCALES, bar, shapes)
-        candidates = tuple(_candidates(histogram, tried, strategy, most, bar))
+        step = -(-len(tried) // affordable(histogram, limits, _SCALES, bar, shapes))
+        chosen = list(range(0, len(tried), step))
+        while chosen:
+            found.update(zip(chosen, in_threads(planned, chosen, bar), strict=True))
+            best = min(found, key=lambda at: order(found[at]))
+            step //= 2
+            near = (best - step, best + step) if order(found[best])[0] > TOLERANCE else ()
+            chosen = [at for at in near if 0 <= at < len(tried) and at not in found]
     aim = {"graphs_per_batch": asked, "packs_per_batch": packs, "shapes": shapes}
-    search = LimitsSearch("graphs_per_batch", aim, candidates, 0, multiple_of)
+    search = LimitsSearch(GraphsPerBatch.name, aim, tuple(sorted(found.values(), key=order)), 0, multiple_of)
     mean, graphs = search.graphs_per_batch, search.best.num_graphs
     # With few graphs, a last batch that is not full lowers the mean: accept the number of plain batches.
     as_plain = round(graphs / mean) in (graphs // asked, -(-graphs // asked))
@@ -202,33 +211,6 @@ def _search_buckets(
             "shapes or of packs_per_batch, or set a cap (graphs=, `dgl-tuplepack limits --max-graphs`)."
         )
     return search
-
-
-def _candidates(
-    histogram: SizeHistogram, tried: list[Buckets], strategy: GraphsPerBatch, most: int, bar: Any
-) -> list[Candidate]:
-    """Plan at most `most` of the buckets `tried`, evenly spaced, then some near the best; return them, best first."""
-    totals = histogram.totals()
-
-    def planned(at: int) -> Candidate:
-        plan = pack_buckets(histogram, tried[at], METHODS["auto"], Settings(effort=0.0))
-        return Candidate(tried[at], plan.packs_of_shapes, histogram.num_graphs, totals, strategy.packs)
-
-    def order(found: Candidate) -> tuple[float, int]:
-        return max(TOLERANCE, abs(found.graphs_per_batch / strategy.graphs_per_batch - 1)), found.padded_slots
-
-    # found: index in `tried` -> candidate.
-    found: dict[int, Candidate] = {}
-    step = -(-len(tried) // most)
-    chosen = list(range(0, len(tried), step))
-    while chosen:
-        found.update(zip(chosen, in_threads(planned, chosen, bar), strict=True))
-        best = min(found, key=lambda at: order(found[at]))
-        distance, _ = order(found[best])
-        step //= 2
-        near = (best - step, best + step) if distance > TOLERANCE else ()
-        chosen = [at for at in near if 0 <= at < len(tried) and at not in found]
-    return sorted(found.values(), key=order)
 
 
 def _buckets(space: Space, graphs: float, largest: Point, shapes: int, cap: int | None) -> Iterator[Buckets]:

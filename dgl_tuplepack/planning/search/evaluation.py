@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dgl_tuplepack._core.checks import INT64_MAX
 from dgl_tuplepack._core.files import write_text
@@ -23,7 +22,7 @@ from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing.auto import first_patterns
 from dgl_tuplepack.planning.plan import Patterns, harmonic_mean, padded_slots_of, slots_of
-from dgl_tuplepack.planning.sizes import FloatArray, IntArray, components_of_kind
+from dgl_tuplepack.planning.sizes import components_of_kind
 
 # Limits of one pack as plain integers, in the order of the components.
 Point = tuple[int, ...]
@@ -70,83 +69,6 @@ def in_threads(function: Callable[[_Item], _Result], items: Sequence[_Item], bar
     return results
 
 
-class Evaluation:
-    """The candidates evaluated so far; each is planned once, independently of the others."""
-
-    def __init__(self, histogram: SizeHistogram, space: Space, cap: int | None, plans: int, bar: Any) -> None:
-        # plans: maximum number of candidates.
-        self.histogram, self.space, self.cap, self.plans = histogram, space, cap, plans
-        self.totals = np.array(list(histogram.totals().values()), dtype=np.int64)
-        # Limits -> [number of packs, largest content of a pack in each component].
-        self.results: dict[Point, list[int]] = {}
-        # Limits [M, k] and number of packs [M] of every candidate, int64, in the order in which they were added.
-        self.limits: IntArray = np.empty((0, len(self.totals)), dtype=np.int64)
-        self.packs: IntArray = np.empty(0, dtype=np.int64)
-        self._bar = bar
-
-    def add(self, points: Iterable[Point], most: int | None = None) -> None:
-        """Make a plan for each of the limits in `points` that has no plan yet, at most `most` plans."""
-        fresh = [point for point in dict.fromkeys(points) if point not in self.results][:most]
-        self.results.update(zip(fresh, in_threads(self._planned, fresh, self._bar), strict=True))
-        self.limits = np.array(list(self.results), dtype=np.int64)
-        self.packs = np.array([packs for packs, *_ in self.results.values()], dtype=np.int64)
-
-    def _planned(self, point: Point) -> list[int]:
-        """Return the number of packs of "auto" with an effort of 0, and the largest content of each component."""
-        patterns = first_plan(self.histogram, self.space.limits(point, self.cap), Effort(0))
-        return [patterns.num_packs, *patterns.contents(self.histogram.sizes).max(axis=0).tolist()]
-
-    @property
-    def slots(self) -> IntArray:
-        """Slots of one pack of every candidate, the sum of its limits, int64 ``[M]``."""
-        return np.asarray(self.limits.sum(axis=1), dtype=np.int64)
-
-    def sorted_by(self, *keys: NDArray[Any]) -> IntArray:
-        """Return the indices of all candidates, sorted by the first key ``[M]``, the next keys, and last by limits."""
-        return np.lexsort((*self.limits.T[::-1], *reversed(keys)))
-
-    @property
-    def efficiency(self) -> FloatArray:
-        """Efficiencies of every candidate, relative to its limits, float64 ``[M, k]``."""
-        return _efficiencies(self.totals, self.packs, self.limits)
-
-    @property
-    def harmonic_means(self) -> FloatArray:
-        """Harmonic mean of the efficiencies of every candidate, float64 ``[M]``."""
-        return harmonic_means(self.efficiency)
-
-    def bounds(self, points: Sequence[Point]) -> FloatArray:
-        """Return upper bounds on the efficiencies of M limits, float64 ``[M, k]``, from lower bounds on their packs."""
-        limits = np.array(points, dtype=np.int64).reshape(-1, len(self.totals))
-        return _efficiencies(self.totals, self.bounds_on_packs(points), limits)
-
-    def bounds_on_packs(self, points: Sequence[Point]) -> FloatArray:
-        """Return lower bounds on the packs within each of M limits, as float64 ``[M]``."""
-        limits = np.array(points, dtype=np.int64).reshape(-1, len(self.totals))
-        packs = np.ceil(self.totals / limits).max(axis=1)
-        fewest = 1 if self.cap is None else -(-self.histogram.num_graphs // self.cap)
-        return np.asarray(np.maximum(packs, fewest), dtype=np.float64)
-
-    def candidate(self, point: Point, packs_per_batch: int = 1) -> Candidate:
-        """Return the candidate with limits `point`."""
-        packs, histogram, limits = self.results[point][0], self.histogram, self.space.limits(point, self.cap)
-        return Candidate(limits, (packs,), histogram.num_graphs, histogram.totals(), packs_per_batch)
-
-
-def _efficiencies(totals: IntArray, packs: NDArray[Any], limits: IntArray) -> FloatArray:
-    """Return total / (packs x limit), float64 ``[M, k]``, for packs ``[M]`` and limits ``[M, k]``."""
-    return np.asarray(totals / (packs[:, None].astype(np.float64) * limits), dtype=np.float64)
-
-
-def harmonic_means(efficiency: FloatArray) -> FloatArray:
-    """Return the harmonic mean of each row of efficiencies ``[M, k]``; see `metrics.harmonic_mean`."""
-    # Leave out components that are 0 in all graphs.
-    present = efficiency[:, efficiency.any(axis=0)]
-    if not present.size:
-        return np.zeros(len(efficiency))
-    return np.asarray(present.shape[1] / (1 / present).sum(axis=1), dtype=np.float64)
-
-
 def available_cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -162,7 +84,6 @@ class Space:
     components: tuple[str, ...]
     # Mean size of a graph.
     mean: tuple[float, ...]
-    num_graphs: int
     # Smallest limits that hold every graph; each limit is >= 1.
     smallest: Point
     # With these limits, one pack holds all graphs; larger limits change nothing.
@@ -217,20 +138,12 @@ class Space:
         changes += [{a: higher[a], b: lower[b]} for a, b in pairs]
         return [tuple(change.get(i, limit) for i, limit in enumerate(same)) for change in changes]
 
-    def graphs_in(self, point: Point) -> float:
-        """Return how many mean graphs fit within `point`, in the component that has room for the fewest."""
-        return min(self._multiples(point), default=float(self.num_graphs))
-
     def scale_of(self, point: Point) -> float:
         """Return how many mean graphs fit within `point`, in the component that has room for the most."""
-        return max(self._multiples(point), default=0.0)
+        return max(self.multiples(point), default=0.0)
 
-    @property
-    def finest(self) -> float:
-        """The `scale` at which `neighbours` are one step away in every component."""
-        return min(self._multiples(self.steps), default=1.0)
-
-    def _multiples(self, point: Point) -> list[float]:
+    def multiples(self, point: Point) -> list[float]:
+        """Return for each component how many mean graphs fit within `point`; leave out components that are always 0."""
         return [value / mean for value, mean in zip(point, self.mean, strict=True) if mean > 0]
 
 
@@ -256,7 +169,7 @@ def space_of(histogram: SizeHistogram, multiple_of: int, others: SizeHistogram |
             "search with fewer graphs."
         )
     mean = tuple(total / histogram.num_graphs for total in totals)
-    return Space(components, mean, histogram.num_graphs, tuple(smallest), largest, steps, reserve)
+    return Space(components, mean, tuple(smallest), largest, steps, reserve)
 
 
 @dataclass(frozen=True)
@@ -318,10 +231,8 @@ class Candidate:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
-        return {"limits": self.limits.to_dict(), "packs_of_shapes": list(self.packs_of_shapes), **self._figures()}
-
-    def _figures(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in _FIGURES}
+        figures = {name: getattr(self, name) for name in _FIGURES}
+        return {"limits": self.limits.to_dict(), "packs_of_shapes": list(self.packs_of_shapes), **figures}
 
     def _cells(self) -> dict[str, Any]:
         """Return a row of the table, column -> value."""
@@ -329,7 +240,7 @@ class Candidate:
         ends = [""] if len(shapes) == 1 else [f" {number}" for number in range(len(shapes))]
         limits = {f"limit{end}": each.maxima for end, each in zip(ends, shapes, strict=True)}
         packs = {f"packs{end}": number for end, number in zip(ends, self.packs_of_shapes, strict=True)}
-        return {**limits, **packs, **self._figures()}
+        return {**limits, **packs, **{name: getattr(self, name) for name in _FIGURES}}
 
 
 @dataclass(frozen=True, eq=False)

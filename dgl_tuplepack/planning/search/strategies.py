@@ -1,23 +1,25 @@
-"""The search strategies: which limits each of them tries, and which it prefers."""
+"""The loop that plans candidates, and the search strategies: the limits that each of them tries and prefers."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from functools import partial
 from itertools import compress
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dgl_tuplepack._core.checks import INT64_MAX, real_number, whole_number
 from dgl_tuplepack.errors import SearchError
+from dgl_tuplepack.planning.bounds.pattern_lp import Effort
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import matching_name
-from dgl_tuplepack.planning.search.evaluation import Evaluation, Point, Space, harmonic_means
-from dgl_tuplepack.planning.sizes import FloatArray, IntArray, components_of_kind
+from dgl_tuplepack.planning.search.evaluation import Candidate, Point, Space, affordable, first_plan, in_threads
+from dgl_tuplepack.planning.sizes import BoolArray, FloatArray, IntArray, components_of_kind
 
 # With this value of `packs_per_batch`, the search chooses the number of packs.
 AUTO = "auto"
@@ -29,10 +31,6 @@ _REACH = 3.0
 _BELOW_HIGHEST = 0.005
 # If `Space.scale` is below _NEARLY_EQUAL, the limits of "smallest" must have room for _SEVERAL graphs of mean size.
 _NEARLY_EQUAL, _SEVERAL = 1.5, 8
-# "graphs_per_batch" tries room for _LEAST_ROOM to _MOST_ROOM times as many graphs of mean size as a pack should hold.
-_LEAST_ROOM, _MOST_ROOM = 0.98, 2.0
-# The smallest multiple of the mean size that "budget" tries spends this fraction of the budget.
-_LEAST_SPENT = 0.8
 # Number of components in which "budget" raises each limits near a leader as far as the budget allows, one at a time.
 _FILLED = 3
 # Fractions of all plans for multiples of the mean graph: first on the whole range, then below the best multiple.
@@ -43,64 +41,149 @@ _ROUND, _FEWEST_IN_ROUND = 0.125, 8
 _SEEN_IN_ROUND = 400_000
 
 
-@dataclass(frozen=True, kw_only=True)
 class Strategy(ABC):
-    """A search strategy; its fields are the arguments of `search_limits` that it accepts, as plain data."""
+    """A search for limits of one shape: its candidates so far, which limits to try next, and which are the best."""
 
     name: ClassVar[str]
+    # The arguments of `search_limits` that the strategy accepts -> default.
+    accepts: ClassVar[Mapping[str, Any]] = {}
+    # Candidates begin with limits that hold these multiples of `multiple`, or of `Space.scale`, mean graphs.
+    reach: ClassVar[tuple[float, float]] = (1.0, _REACH)
     # Maximum number of candidates.
-    plans: ClassVar[int] = 200
+    plans = 200
+    packs_per_batch = 1
+    # Number of mean graphs that a pack should hold. None: as the largest graph needs; then no graph may be dropped.
+    multiple: float | None = None
 
-    def __post_init__(self) -> None:
-        for name, value in self.aim.items():
-            object.__setattr__(self, name, _CHECKS[name](value))
-
-    @property
-    def aim(self) -> dict[str, Any]:
-        """The settings that are not None, by name, as plain data."""
-        settings = {name: getattr(self, name) for name in sorted(field.name for field in fields(self))}
-        return {name: value for name, value in settings.items() if value is not None}
-
-    @property
-    def packs(self) -> int:
-        """Number of packs in a batch."""
-        return 1
-
-    def for_histogram(self, histogram: SizeHistogram) -> Strategy:
-        """Return the strategy with dict settings in the order, and under the names, of the histogram's components."""
-        by_component = {name: value for name, value in self.aim.items() if isinstance(value, Mapping)}
-        return replace(self, **{name: _in_order(name, v, histogram.components) for name, v in by_component.items()})
-
-    def for_space(self, space: Space, cap: int | None) -> Strategy:
-        """Return the strategy, with a value chosen for each setting that is "auto"."""
-        return self
-
-    def largest_allowed(self, space: Space) -> Point | None:
-        """Return the limits that a graph must exceed to be dropped; None if no graph may be dropped."""
-        return None
+    def __init__(self, aim: Mapping[str, Any], histogram: SizeHistogram, space: Space, cap: int | None) -> None:
+        # aim: accepted arguments as plain data.
+        self.aim, self.histogram, self.space, self.cap = dict(aim), histogram.without_ids(), space, cap
+        self.totals = np.array(list(histogram.totals().values()), dtype=np.int64)
+        # Limits -> [number of packs, largest content of a pack in each component].
+        self.results: dict[Point, list[int]] = {}
 
     @abstractmethod
-    def search(self, evaluation: Evaluation) -> None:
-        """Evaluate candidates, including the one to advise; raise SearchError if the aim is out of reach."""
-
-    @abstractmethod
-    def order(self, evaluation: Evaluation) -> IntArray:
+    def _order(self) -> IntArray:
         """Return the indices of all candidates, the most promising first; the first one is advised."""
 
-    def promising(self, evaluation: Evaluation, points: list[Point]) -> list[Point]:
-        """Return the limits among `points` that may be worth a plan, given the candidates evaluated so far."""
-        return list(compress(points, self.may_improve(evaluation, points))) if evaluation.results else points
+    def _starts(self) -> Sequence[Point]:
+        """Return limits to try first; raise SearchError if the aim is out of reach."""
+        scale = self.space.scale
+        below = self.space.ray(scale / _REACH, scale, max(2, self.plans // 25))
+        return self.space.rounded(self.space.mean), *below
 
-    def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
-        """Return, for each of `points`, whether it can beat the best candidate so far, according to bounds."""
+    def _permitted(self, points: list[Point]) -> Iterable[bool]:
+        """Return, for each of `points`, whether the strategy permits these limits."""
         return [True] * len(points)
 
-    def proposals(self, space: Space, point: Point, scale: float) -> list[Point]:
+    def _may_improve(self, bounds: Figures) -> BoolArray:
+        """Return, for limits with figures of at best `bounds`, whether they can beat the best candidate so far."""
+        return np.ones(len(bounds.packs), dtype=bool)
+
+    def _proposals(self, point: Point, scale: float) -> list[Point]:
         """Return limits near `point`; some of them differ from it by about `scale` mean graphs."""
-        return space.neighbours(point, scale)
+        return self.space.neighbours(point, scale)
+
+    @property
+    def allowed(self) -> Point | None:
+        """The limits that a graph must exceed to be dropped; None if no graph may be dropped."""
+        return None if self.multiple is None else self.space.rounded_down(self.multiple * m for m in self.space.mean)
+
+    def run(self, bar: Any) -> None:
+        """Plan limits that hold some multiples of the mean graph, then limits near the best candidates.
+
+        Raise SearchError if the aim is out of reach.
+        """
+        # Limits of usual size: the work of one plan within them decides how many candidates there may be.
+        usual = self.space.rounded(self.allowed or [2 * self.space.scale * mean for mean in self.space.mean])
+        self.plans = affordable(self.histogram, self.space.limits(usual, self.cap), self.plans, bar)
+        starts, space = self._starts(), self.space
+        multiple = space.scale if self.multiple is None else self.multiple
+        first, last = (end * multiple for end in self.reach)
+        spread = max(2, int(_SPREAD * self.plans))
+        self._add(self._promising([*starts, *space.ray(first, last, spread)])[: self.plans], bar)
+        reached = space.scale_of(self.best)
+        closer = self._promising(space.ray(min(first, reached), reached, max(2, int(_CLOSER * self.plans))))
+        self._add([point for point in closer if point not in self.results][: self.plans - len(self.results)], bar)
+        self._refine((last - first) / spread, bar)
+
+    def _refine(self, scale: float, bar: Any) -> None:
+        """Plan limits near the best candidates: at first about `scale` mean graphs away, then closer and closer."""
+        # At this scale, neighbours are one step away in every component.
+        finest = min(self.space.multiples(self.space.steps), default=1.0)
+        while len(self.results) < self.plans:
+            # Maximum number of new candidates in this round.
+            room = min(max(_FEWEST_IN_ROUND, int(_ROUND * self.plans)), self.plans - len(self.results))
+            points = list(self.results)
+            fresh, seen = dict[Point, None](), 0
+            for number in self._order().tolist():
+                leader = points[number]
+                # near: neighbours of the leader, and its limits lowered to the largest content of its packs.
+                near = [*self._proposals(leader, scale), self.space.rounded(self.results[leader][1:])]
+                unknown = [point for point in near if point not in self.results and point not in fresh]
+                fresh.update(dict.fromkeys(self._promising(unknown)))
+                seen += len(near) * len(leader)
+                if len(fresh) >= room or seen >= _SEEN_IN_ROUND:
+                    break
+            self._add(list(fresh)[:room], bar)
+            if not fresh and scale <= finest:
+                break
+            scale = max(scale / 2, finest)
+
+    def _promising(self, points: list[Point]) -> list[Point]:
+        """Return the permitted limits among `points` that may be worth a plan, given the candidates so far."""
+        points = list(compress(points, self._permitted(points)))
+        if not self.results or not points:
+            return points
+        # No plan has fewer packs.
+        packs = np.ceil(self.totals / np.array(points, dtype=np.int64)).max(axis=1)
+        fewest = 1 if self.cap is None else -(-self.histogram.num_graphs // self.cap)
+        return list(compress(points, self._may_improve(Figures(self.totals, points, np.maximum(packs, fewest)))))
+
+    def _add(self, points: Iterable[Point], bar: Any) -> None:
+        """Plan these limits independently of each other, so the order in which threads finish changes nothing."""
+        fresh = list(dict.fromkeys(points))
+        self.results.update(zip(fresh, in_threads(self._planned, fresh, bar), strict=True))
+        # Figures of all candidates, in the order in which they were added.
+        packs = np.array([packs for packs, *_ in self.results.values()], dtype=np.int64)
+        self.figures = Figures(self.totals, list(self.results), packs)
+
+    def _planned(self, point: Point) -> list[int]:
+        """Return the number of packs of "auto" with an effort of 0, and the largest content of each component."""
+        patterns = first_plan(self.histogram, self.space.limits(point, self.cap), Effort(0))
+        return [patterns.num_packs, *patterns.contents(self.histogram.sizes).max(axis=0).tolist()]
+
+    @property
+    def best(self) -> Point:
+        """The limits that the search advises."""
+        return list(self.results)[int(self._order()[0])]
+
+    def candidate(self, point: Point) -> Candidate:
+        """Return the candidate with limits `point`."""
+        limits, packs, histogram = self.space.limits(point, self.cap), self.results[point][0], self.histogram
+        return Candidate(limits, (packs,), histogram.num_graphs, histogram.totals(), self.packs_per_batch)
 
 
-@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """The figures of M limits of k components, each with its number of packs ``[M]``."""
+
+    def __init__(self, totals: IntArray, points: Sequence[Point], packs: NDArray[Any]) -> None:
+        """Compute slots of a pack ``[M]``, efficiencies ``[M, k]`` and their harmonic means ``[M]``."""
+        self.limits: IntArray = np.array(points, dtype=np.int64)
+        self.packs = packs
+        self.slots: IntArray = self.limits.sum(axis=1)
+        self.efficiency: FloatArray = totals / (packs[:, None].astype(np.float64) * self.limits)
+        # Leave out components that are 0 in all graphs.
+        present = self.efficiency[:, self.efficiency.any(axis=0)]
+        self.means: FloatArray = np.zeros(len(points))
+        if present.size:
+            self.means = present.shape[1] / (1 / present).sum(axis=1)
+
+    def sorted_by(self, *keys: NDArray[Any]) -> IntArray:
+        """Return all indices, sorted by the first key ``[M]``, the next keys, and last by limits."""
+        return np.lexsort((*self.limits.T[::-1], *reversed(keys)))
+
+
 class Smallest(Strategy):
     """Advise the limits with the fewest slots per pack, among limits with nearly the highest harmonic mean.
 
@@ -109,262 +192,223 @@ class Smallest(Strategy):
 
     name = "smallest"
 
-    def search(self, evaluation: Evaluation) -> None:
-        """Explore the space; if sizes are nearly equal, only limits of several graphs, to share reserved nodes."""
-        space = evaluation.space
+    def _starts(self) -> Sequence[Point]:
+        space = self.space
+        # If sizes are nearly equal, try only limits of several graphs, to share reserved nodes.
         if space.scale < _NEARLY_EQUAL:
-            several = _SEVERAL if evaluation.cap is None else min(_SEVERAL, evaluation.cap)
-            evaluation.space = replace(space, smallest=space.rounded(several * mean for mean in space.mean))
-        _explore_multiples(evaluation, self)
+            several = _SEVERAL if self.cap is None else min(_SEVERAL, self.cap)
+            self.space = replace(space, smallest=space.rounded(several * mean for mean in space.mean))
+        return super()._starts()
 
-    def order(self, evaluation: Evaluation) -> IntArray:
+    def _order(self) -> IntArray:
         """Alternate between two orders: by slots, candidates within the tolerance first; and by harmonic mean."""
-        means, slots = evaluation.harmonic_means, evaluation.slots
-        smallest = evaluation.sorted_by(means < _least(means), slots, -means)
+        means, slots = self.figures.means, self.figures.slots
+        smallest = self.figures.sorted_by(means < self._least, slots, -means)
         highest = np.lexsort((slots, -means))
         both = np.stack([smallest, highest], axis=1).ravel().tolist()
         return np.array(list(dict.fromkeys(both)), dtype=np.int64)
 
-    def promising(self, evaluation: Evaluation, points: list[Point]) -> list[Point]:
-        """Return the limits among `points` that are not too large (see `_REACH`) and may be worth a plan."""
-        space = evaluation.space
-        most = space.rounded(_REACH * space.scale * mean for mean in space.mean)
-        inside = [point for point in points if all(limit <= top for limit, top in zip(point, most, strict=True))]
-        return super().promising(evaluation, inside)
+    def _permitted(self, points: list[Point]) -> Iterable[bool]:
+        """Permit limits that are not too large; see `_REACH`."""
+        most = self.space.rounded(_REACH * self.space.scale * mean for mean in self.space.mean)
+        return [all(limit <= top for limit, top in zip(point, most, strict=True)) for point in points]
 
-    def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
-        """Return whether harmonic means can be within the tolerance."""
-        return harmonic_means(evaluation.bounds(points)) >= _least(evaluation.harmonic_means)
+    def _may_improve(self, bounds: Figures) -> BoolArray:
+        return np.asarray(bounds.means >= self._least)
 
-
-def _least(means: FloatArray) -> float:
-    """Return the lowest harmonic mean that is within the tolerance of the highest harmonic mean."""
-    highest = float(means.max())
-    return highest - _BELOW_HIGHEST * highest
+    @property
+    def _least(self) -> float:
+        """The lowest harmonic mean that is within the tolerance of the highest one."""
+        highest = float(self.figures.means.max())
+        return highest - _BELOW_HIGHEST * highest
 
 
-@dataclass(frozen=True, kw_only=True)
 class Target(Strategy):
     """Advise the limits with the fewest slots per pack, among limits whose efficiencies reach a target."""
 
     name = "target"
     # Lowest harmonic mean of the efficiencies, in (0, 1]; or component -> lowest efficiency.
-    target: float | Mapping[str, float]
+    accepts: ClassVar[Mapping[str, Any]] = {"target": None}
 
-    def search(self, evaluation: Evaluation) -> None:
-        """Explore the space; raise SearchError if no candidate reaches the target."""
-        _explore_multiples(evaluation, self)
-        best = int(self.order(evaluation)[0])
-        if self._lacking(evaluation, evaluation.efficiency)[best] > 0:
-            candidate = evaluation.candidate(list(evaluation.results)[best])
-            each = self.target if isinstance(self.target, Mapping) else {"a harmonic mean of": self.target}
-            target = ", ".join(f"{name} {value:g}" for name, value in each.items())
-            reached = ", ".join(f"{name} {value:.4f}" for name, value in candidate.efficiency.items())
-            raise SearchError(
-                f"the target of {target} is out of reach: the best is {reached}, harmonic mean "
-                f"{candidate.harmonic_mean:.4f}, at {candidate.limits!r} among limits up to {_REACH:g} times what the "
-                "largest graph needs; lower the target, or give graphs_per_batch or a budget instead."
-            )
+    def _lacking(self, figures: Figures) -> FloatArray:
+        """Return how far efficiencies are below the target, ``[M]``; <= 0 if they reach it."""
+        target = self.aim["target"]
+        if not isinstance(target, Mapping):
+            return np.asarray(target - figures.means)
+        least = np.array([target.get(name, 0.0) for name in self.histogram.components])
+        return np.asarray((least - figures.efficiency).max(axis=1, where=least > 0, initial=-math.inf))
 
-    def _lacking(self, evaluation: Evaluation, efficiency: FloatArray) -> FloatArray:
-        """Return how far efficiencies ``[M, k]`` are below the target, ``[M]``; <= 0 if they reach it."""
-        if not isinstance(self.target, Mapping):
-            return self.target - harmonic_means(efficiency)
-        least = np.array([self.target.get(name, 0.0) for name in evaluation.histogram.components])
-        return np.asarray((least - efficiency).max(axis=1, where=least > 0, initial=-math.inf))
-
-    def order(self, evaluation: Evaluation) -> IntArray:
+    def _order(self) -> IntArray:
         """Sort candidates that reach the target by slots per pack; then the others, the closest to the target first."""
-        lacking = np.maximum(self._lacking(evaluation, evaluation.efficiency), 0)
-        return evaluation.sorted_by(lacking, evaluation.slots, -evaluation.harmonic_means)
+        figures = self.figures
+        return figures.sorted_by(np.maximum(self._lacking(figures), 0), figures.slots, -figures.means)
 
-    def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
+    def _may_improve(self, bounds: Figures) -> BoolArray:
         """Return whether limits can reach the target with fewer slots than the best candidate, or get as close."""
-        lacking_so_far = self._lacking(evaluation, evaluation.efficiency)
-        closest = max(0.0, float(lacking_so_far.min()))
-        slots = int(evaluation.slots.min(where=lacking_so_far <= 0, initial=INT64_MAX))
-        lacking = self._lacking(evaluation, evaluation.bounds(points)).tolist()
-        return [less <= closest and sum(point) < slots for point, less in zip(points, lacking, strict=True)]
+        lacking = self._lacking(self.figures)
+        slots = self.figures.slots.min(where=lacking <= 0, initial=INT64_MAX)
+        return np.asarray((self._lacking(bounds) <= max(0.0, lacking.min())) & (bounds.slots < slots))
+
+    def run(self, bar: Any) -> None:
+        """Search; raise SearchError if no candidate reaches the target."""
+        super().run(bar)
+        if self._lacking(self.figures).min() <= 0:
+            return
+        target, best = self.aim["target"], self.candidate(self.best)
+        each = target if isinstance(target, Mapping) else {"a harmonic mean of": target}
+        wanted = ", ".join(f"{name} {value:g}" for name, value in each.items())
+        reached = ", ".join(f"{name} {value:.4f}" for name, value in best.efficiency.items())
+        raise SearchError(
+            f"the target of {wanted} is out of reach: the best is {reached}, harmonic mean {best.harmonic_mean:.4f}, "
+            f"at {best.limits!r} among limits up to {_REACH:g} times what the largest graph needs; lower the target, "
+            "or give graphs_per_batch or a budget instead."
+        )
 
 
-@dataclass(frozen=True, kw_only=True)
 class GraphsPerBatch(Strategy):
     """Advise the limits with the fullest packs among limits whose batches hold about `graphs_per_batch` graphs."""
 
     name = "graphs_per_batch"
-    graphs_per_batch: int
-    # Number of packs in a batch; AUTO: `for_space` chooses it.
-    packs_per_batch: int | str = 1
+    accepts: ClassVar[Mapping[str, Any]] = {"graphs_per_batch": None, "packs_per_batch": 1}
+    reach = (0.98, 2.0)
 
-    def for_histogram(self, histogram: SizeHistogram) -> GraphsPerBatch:
-        """Return the strategy; raise SearchError if the histogram has fewer than `graphs_per_batch` graphs."""
-        whole_number("graphs_per_batch", self.graphs_per_batch, 1, histogram.num_graphs, SearchError)
-        return self
+    def __init__(self, aim: Mapping[str, Any], histogram: SizeHistogram, space: Space, cap: int | None) -> None:
+        super().__init__(aim, histogram, space, cap)
+        self.graphs: int = self.aim["graphs_per_batch"]
+        # With one pack in each batch, some graphs would never meet.
+        if self.aim["packs_per_batch"] == AUTO:
+            most = cap or histogram.num_graphs
+            held = min([*space.multiples(space.rounded(space.smallest)), most])
+            several = 2 * held <= self.graphs < histogram.num_graphs
+            self.aim["packs_per_batch"] = max(1 + several, -(-self.graphs // most))
+        self.packs_per_batch = self.aim["packs_per_batch"]
+        self.multiple = self.graphs / self.packs_per_batch
+        packs = f" in {self.packs_per_batch} packs" if self.packs_per_batch > 1 else ""
+        self._refused = f"graphs_per_batch={self.graphs}{packs} is out of reach"
 
-    def for_space(self, space: Space, cap: int | None) -> GraphsPerBatch:
-        """Choose the number of packs in a batch if it is "auto": with one, some graphs would never meet."""
-        if self.packs_per_batch != AUTO:
-            return self
-        number, cap = self.graphs_per_batch, cap or space.num_graphs
-        held = min(space.graphs_in(space.rounded(space.smallest)), cap)
-        several = 2 * held <= number < space.num_graphs
-        return replace(self, packs_per_batch=max(1 + several, -(-number // cap)))
-
-    @property
-    def packs(self) -> int:
-        """Number of packs in a batch; 1 until `for_space` chooses it."""
-        return 1 if self.packs_per_batch == AUTO else int(self.packs_per_batch)
-
-    def largest_allowed(self, space: Space) -> Point:
-        """Return limits for as many graphs of mean size as a pack should hold."""
-        return space.rounded_down(self.graphs_per_batch / self.packs * mean for mean in space.mean)
-
-    def search(self, evaluation: Evaluation) -> None:
-        """Explore limits that hold about as many graphs of mean size as a pack should hold."""
-        number, cap = self.graphs_per_batch / self.packs, evaluation.cap
-        batches = f" in {self.packs} packs" if self.packs > 1 else ""
-        if cap is not None and cap < (1 - TOLERANCE) * number:
+    def _starts(self) -> Sequence[Point]:
+        number = self.graphs / self.packs_per_batch
+        if self.cap is not None and self.cap < (1 - TOLERANCE) * number:
             raise SearchError(
-                f"graphs_per_batch={self.graphs_per_batch}{batches} is out of reach with at most {cap} graphs in a "
-                f"pack; raise graphs= to {math.ceil(number)} or more, leave it out, or lower graphs_per_batch."
+                f"{self._refused} with at most {self.cap} graphs in a pack; raise graphs= to {math.ceil(number)} or "
+                "more, leave it out, or lower graphs_per_batch."
             )
-        smallest = evaluation.space.rounded(evaluation.space.smallest)
-        _explore(evaluation, self, _LEAST_ROOM * number, _MOST_ROOM * number, (smallest,))
-        candidate = evaluation.candidate(smallest)
-        # With fewer batches than this, even the batches of the smallest limits hold too many graphs.
-        fewest = evaluation.histogram.num_graphs // ((1 + TOLERANCE) * self.graphs_per_batch)
-        if -(-candidate.packs // self.packs) < fewest:
-            raise SearchError(
-                f"graphs_per_batch={self.graphs_per_batch}{batches} is out of reach: the smallest limits that hold "
-                f"every graph, {candidate.limits!r}, hold {candidate.graphs_per_pack * self.packs:.1f} graphs on "
-                "average; use that number, drop the largest graphs (oversize='drop', --oversize drop), set a cap "
-                "(graphs=, `dgl-tuplepack limits --max-graphs`), or search several shapes (shapes=2, "
-                "`dgl-tuplepack limits --shapes 2`)."
-            )
+        return [self.space.rounded(self.space.smallest)]
 
-    def order(self, evaluation: Evaluation) -> IntArray:
-        """Sort candidates by distance beyond the tolerance, then by harmonic mean, then by slots per pack."""
-        beyond = np.maximum(self._off(evaluation), TOLERANCE)
-        return evaluation.sorted_by(beyond, -evaluation.harmonic_means, evaluation.slots)
-
-    def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
-        """Return whether packs can be as full as the packs of the best candidate."""
-        first = self.order(evaluation)[0]
-        if self._off(evaluation)[first] > TOLERANCE:
-            return super().may_improve(evaluation, points)
-        best = float(evaluation.harmonic_means[first])
-        return harmonic_means(evaluation.bounds(points)) >= best
-
-    def _off(self, evaluation: Evaluation) -> FloatArray:
+    def _off(self) -> FloatArray:
         """Return how far each candidate's graphs per batch are from `graphs_per_batch`, as a fraction, ``[M]``."""
-        graphs = evaluation.histogram.num_graphs / -(-evaluation.packs // self.packs)
-        return np.asarray(np.abs(graphs / self.graphs_per_batch - 1), dtype=np.float64)
+        graphs = self.histogram.num_graphs / -(-self.figures.packs // self.packs_per_batch)
+        return np.asarray(np.abs(graphs / self.graphs - 1), dtype=np.float64)
+
+    def _order(self) -> IntArray:
+        """Sort candidates by distance beyond the tolerance, then by harmonic mean, then by slots per pack."""
+        return self.figures.sorted_by(np.maximum(self._off(), TOLERANCE), -self.figures.means, self.figures.slots)
+
+    def _may_improve(self, bounds: Figures) -> BoolArray:
+        """Return whether packs can be as full as the packs of the best candidate, if it is within the tolerance."""
+        first = self._order()[0]
+        return np.asarray((bounds.means >= self.figures.means[first]) | (self._off()[first] > TOLERANCE))
+
+    def run(self, bar: Any) -> None:
+        """Search; raise SearchError if even the batches of the smallest limits hold too many graphs."""
+        super().run(bar)
+        candidate = self.candidate(self.space.rounded(self.space.smallest))
+        fewest = self.histogram.num_graphs // ((1 + TOLERANCE) * self.graphs)
+        if -(-candidate.packs // self.packs_per_batch) < fewest:
+            raise SearchError(
+                f"{self._refused}: the smallest limits that hold every graph, {candidate.limits!r}, hold "
+                f"{candidate.graphs_per_pack * self.packs_per_batch:.1f} graphs on average; use that number, drop the "
+                "largest graphs (oversize='drop', --oversize drop), set a cap (graphs=, `dgl-tuplepack limits "
+                "--max-graphs`), or search several shapes (shapes=2, `dgl-tuplepack limits --shapes 2`)."
+            )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Budget(Strategy):
     """Advise the limits with the fewest packs (the most graphs per pack) whose padded shape is within the budget."""
 
     name = "budget"
-    # Highest cost of the padded shape of one pack, its reserved nodes included.
-    budget: float
-    # Component -> cost of one slot, for every component; None: 1 for each.
-    cost: Mapping[str, float] | None = None
+    # Highest cost of the padded shape of one pack; and component -> cost of one slot, for every component, None: 1.
+    accepts: ClassVar[Mapping[str, Any]] = {"budget": None, "cost": None}
+    reach = (0.8, 1.0)
 
-    def largest_allowed(self, space: Space) -> Point:
-        """Return the multiple of the mean size that spends the budget, as limits."""
-        return space.rounded_down(self._scale(space) * mean for mean in space.mean)
+    def __init__(self, aim: Mapping[str, Any], histogram: SizeHistogram, space: Space, cap: int | None) -> None:
+        super().__init__(aim, histogram, space, cap)
+        self.budget: float = self.aim["budget"]
+        self.costs = list(map(float, self.aim.get("cost", dict.fromkeys(space.components, 1.0)).values()))
+        # Cost of the reserved nodes, one of each type.
+        self.reserved = sum(self.costs[i] for i in components_of_kind(space.components, "nodes"))
+        # multiple: the multiple of the mean size that spends the budget, or with which one pack holds all graphs.
+        each = sum(mean * cost for mean, cost in zip(space.mean, self.costs, strict=True))
+        everything = max(space.multiples(space.largest), default=1.0)
+        self.multiple = min(everything, max(0.0, self.budget - self.reserved) / each) if each > 0 else everything
 
-    def search(self, evaluation: Evaluation) -> None:
-        """Explore limits that spend most of the budget."""
-        space = evaluation.space
-        smallest, scale = space.rounded(space.smallest), self._scale(space)
-        cost = float(self._costs_of(space, [smallest])[0])
+    def _starts(self) -> Sequence[Point]:
+        smallest = self.space.rounded(self.space.smallest)
+        cost = float(self._costs_of([smallest])[0])
         if cost > self.budget:
             raise SearchError(
                 f"the budget of {self.budget:g} is too small: the smallest limits that hold every graph are "
-                f"{space.limits(smallest).maxima} and cost {cost:g} with the reserved node; raise the budget, or drop "
-                "the largest graphs (oversize='drop', --oversize drop)."
+                f"{self.space.limits(smallest).maxima} and cost {cost:g} with the reserved node; raise the budget, or "
+                "drop the largest graphs (oversize='drop', --oversize drop)."
             )
-        filled = self._filled(space, [smallest], len(smallest))
-        starts = (smallest, *filled, *self._spending_all(space, smallest, evaluation.plans // 2))
-        _explore(evaluation, self, _LEAST_SPENT * scale, scale, starts)
+        return smallest, *self._filled([smallest], len(smallest)), *self._spending_all(smallest)
 
-    def order(self, evaluation: Evaluation) -> IntArray:
+    def _order(self) -> IntArray:
         """Sort candidates by their number of packs, then by slots per pack."""
-        return evaluation.sorted_by(evaluation.packs, evaluation.slots)
+        return self.figures.sorted_by(self.figures.packs, self.figures.slots)
 
-    def promising(self, evaluation: Evaluation, points: list[Point]) -> list[Point]:
-        """Return the limits among `points` that are within the budget and may be worth a plan."""
-        allowed = self._costs_of(evaluation.space, points) <= self.budget
-        return super().promising(evaluation, list(compress(points, allowed)))
+    def _permitted(self, points: list[Point]) -> Iterable[bool]:
+        return self._costs_of(points) <= self.budget
 
-    def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
-        """Return whether limits may be better than the best candidate."""
-        best = self.order(evaluation)[0]
-        best_so_far = int(evaluation.packs[best]), int(evaluation.slots[best])
-        bounds = evaluation.bounds_on_packs(points).tolist()
-        return [(bound, sum(point)) < best_so_far for point, bound in zip(points, bounds, strict=True)]
+    def _may_improve(self, bounds: Figures) -> BoolArray:
+        best = self._order()[0]
+        packs, slots = self.figures.packs[best], self.figures.slots[best]
+        return np.asarray((bounds.packs < packs) | ((bounds.packs == packs) & (bounds.slots < slots)))
 
-    def proposals(self, space: Space, point: Point, scale: float) -> list[Point]:
-        """Return the neighbours of `point` (see `Space.neighbours`): first filled up by `_filled`, then unchanged."""
-        near = space.neighbours(point, scale)
-        return self._filled(space, near, _FILLED) + near
+    def _proposals(self, point: Point, scale: float) -> list[Point]:
+        """Return the neighbours of `point`: first filled up by `_filled`, then unchanged."""
+        near = self.space.neighbours(point, scale)
+        return self._filled(near, _FILLED) + near
 
-    def _costs(self, space: Space) -> tuple[list[float], float]:
-        """Return the cost of one slot of each component, and the cost of the reserved nodes, one of each type."""
-        costs = [1.0] * len(space.components) if self.cost is None else [float(cost) for cost in self.cost.values()]
-        return costs, sum(costs[i] for i in components_of_kind(space.components, "nodes"))
-
-    def _costs_of(self, space: Space, points: Sequence[Point]) -> FloatArray:
+    def _costs_of(self, points: Sequence[Point]) -> FloatArray:
         """Return the cost of the padded shape of a pack within each of M limits, float64 ``[M]``."""
-        costs, reserved = self._costs(space)
         total = np.zeros(len(points))
         with np.errstate(over="ignore", invalid="ignore"):
-            for column, cost in zip(np.array(points, dtype=np.int64).reshape(-1, len(costs)).T, costs, strict=True):
-                total += column * cost
-            return reserved + total
+            for values, cost in zip(np.array(points, dtype=np.int64).T, self.costs, strict=len(points) > 0):
+                total += values * cost
+            return self.reserved + total
 
-    def _scale(self, space: Space) -> float:
-        """Return the multiple of the mean size that spends the budget."""
-        costs, reserved = self._costs(space)
-        # each: cost of a graph of mean size. everything: multiple of the mean size at which one pack holds all graphs.
-        each = sum(mean * cost for mean, cost in zip(space.mean, costs, strict=True))
-        everything = max((v / m for v, m in zip(space.largest, space.mean, strict=True) if m > 0), default=1.0)
-        return min(everything, max(0.0, self.budget - reserved) / each) if each > 0 else everything
-
-    def _spending_all(self, space: Space, smallest: Point, most: int) -> list[Point]:
-        """Return all limits of two components of which neither can grow within the budget; none if more than `most`."""
+    def _spending_all(self, smallest: Point) -> list[Point]:
+        """Return all limits of two components of which neither can grow within the budget; none if they are many."""
         if len(smallest) != 2:
             return []
         # Try each value of the component with fewer values, and spend the rest of the budget on the other component.
-        ends = self._highest(space, [smallest])[0].tolist()
-        values = [range(first, end + 1, step) for first, end, step in zip(smallest, ends, space.steps, strict=True)]
+        ends = self._highest([smallest])[0].tolist()
+        values = [range(low, high + 1, step) for low, high, step in zip(smallest, ends, self.space.steps, strict=True)]
         # fewer: index of the component with fewer values.
         fewer = int(len(values[1]) < len(values[0]))
-        if not 0 < len(values[fewer]) <= most:
+        if not 0 < len(values[fewer]) <= self.plans // 2:
             return []
         points = np.array([smallest] * len(values[fewer]), dtype=np.int64)
         points[:, fewer] = values[fewer]
-        points[:, 1 - fewer] = self._highest(space, points.tolist())[:, 1 - fewer]
+        points[:, 1 - fewer] = self._highest(points.tolist())[:, 1 - fewer]
         return list(map(tuple, points.tolist()))
 
-    def _filled(self, space: Space, points: Sequence[Point], components: int) -> list[Point]:
+    def _filled(self, points: Sequence[Point], components: int) -> list[Point]:
         """Return each point up to `components` times, each time with another limit as high as the budget allows."""
-        number, k = len(points), len(space.components)
-        rows = np.repeat(np.arange(number), min(components, k))
-        columns = np.sort((np.arange(number)[:, None] + np.arange(min(components, k))) % k, axis=1).ravel()
-        highest = self._highest(space, points)[rows, columns]
-        filled = np.array(points, dtype=np.int64)[rows]
-        filled[np.arange(len(rows)), columns] = highest
-        return list(map(tuple, filled[highest >= np.array(space.smallest)[columns]].tolist()))
+        k, filled = len(self.costs), list[Point]()
+        for number, (point, highest) in enumerate(zip(points, self._highest(points).tolist(), strict=True)):
+            for column in sorted((number + i) % k for i in range(min(components, k))):
+                if highest[column] >= self.space.smallest[column]:
+                    filled.append((*point[:column], highest[column], *point[column + 1 :]))
+        return filled
 
-    def _highest(self, space: Space, points: Sequence[Point]) -> IntArray:
+    def _highest(self, points: Sequence[Point]) -> IntArray:
         """Return the highest limit of each component within the budget, given the other limits, int64 ``[M, k]``."""
-        costs, limits = np.array(self._costs(space)[0]), np.array(points, dtype=np.int64)
+        space, costs, limits = self.space, np.array(self.costs), np.array(points, dtype=np.int64)
         highest = np.array([space.rounded(space.largest)] * len(points), dtype=np.int64)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            others = self._costs_of(space, points)[:, None] - limits * costs
+            others = self._costs_of(points)[:, None] - limits * costs
             # If costs overflow to infinity or NaN, the rest of the budget counts as 0.
             affordable = np.where(costs > 0, np.fmax(0.0, (self.budget - others) / costs), np.inf)
         lower = affordable < highest
@@ -374,49 +418,69 @@ class Budget(Strategy):
         return np.asarray((highest + reserve) // steps * steps - reserve, dtype=np.int64)
 
 
-def _explore_multiples(evaluation: Evaluation, strategy: Strategy) -> None:
-    """Explore multiples of the mean size up to `_REACH` times the smallest that holds every graph, and some below."""
-    space = evaluation.space
-    below = space.ray(space.scale / _REACH, space.scale, max(2, evaluation.plans // 25))
-    _explore(evaluation, strategy, space.scale, _REACH * space.scale, (space.rounded(space.mean), *below))
+def strategy_of(**asked: Any) -> tuple[type[Strategy], dict[str, Any]]:
+    """Return the strategy that arguments of `search_limits` select, and its aim: the arguments as plain data.
 
-
-def _explore(evaluation: Evaluation, strategy: Strategy, first: float, last: float, starts: tuple[Point, ...]) -> None:
-    """Evaluate `starts` and limits that hold `first` to `last` mean graphs, then limits near the best candidates.
-
-    A group of candidates is planned only when it is complete, so the order in which threads finish changes nothing.
+    Raise SearchError if an argument is wrong or not accepted. Of several strategies, the first in the order here wins.
     """
-    plans, space = evaluation.plans, evaluation.space
-    spread = max(2, int(_SPREAD * plans))
-    evaluation.add(strategy.promising(evaluation, [*starts, *space.ray(first, last, spread)])[:plans])
-    points = list(evaluation.results)
-    reached = space.scale_of(points[strategy.order(evaluation)[0]])
-    closer = space.ray(min(first, reached), reached, max(2, int(_CLOSER * plans)))
-    evaluation.add(strategy.promising(evaluation, closer), most=plans - len(evaluation.results))
-    _refine(evaluation, strategy, (last - first) / spread)
+    given = {name: value for name, value in asked.items() if value is not None}
+    strategy = next((strategy for strategy in (Target, GraphsPerBatch, Budget) if strategy.name in given), Smallest)
+    unused = [name for name in given if name not in strategy.accepts]
+    if unused:
+        raise SearchError(
+            f"{', '.join(unused)} cannot be given for the search {strategy.name!r}, which accepts "
+            f"{'only ' + ', '.join(strategy.accepts) if strategy.accepts else 'no such arguments'}; leave "
+            f"{'them' if len(unused) > 1 else 'it'} out."
+        )
+    settings = {**strategy.accepts, **given}
+    return strategy, {name: _checked(name, value) for name, value in settings.items() if value is not None}
 
 
-def _refine(evaluation: Evaluation, strategy: Strategy, scale: float) -> None:
-    """Evaluate limits near the best candidates: at first about `scale` mean graphs away, then closer and closer."""
-    space = evaluation.space
-    while len(evaluation.results) < evaluation.plans:
-        # Maximum number of new candidates in this round.
-        room = min(max(_FEWEST_IN_ROUND, int(_ROUND * evaluation.plans)), evaluation.plans - len(evaluation.results))
-        points = list(evaluation.results)
-        fresh, seen = dict[Point, None](), 0
-        for number in strategy.order(evaluation).tolist():
-            leader = points[number]
-            # near: neighbours of the leader, and its limits lowered to the largest content of its packs.
-            near = [*strategy.proposals(space, leader, scale), space.rounded(evaluation.results[leader][1:])]
-            unknown = [point for point in near if point not in evaluation.results and point not in fresh]
-            fresh.update(dict.fromkeys(strategy.promising(evaluation, unknown)))
-            seen += len(near) * len(leader)
-            if len(fresh) >= room or seen >= _SEEN_IN_ROUND:
-                break
-        evaluation.add(list(fresh), most=room)
-        if not fresh and scale <= space.finest:
-            break
-        scale = max(scale / 2, space.finest)
+def aim_for(aim: Mapping[str, Any], histogram: SizeHistogram) -> dict[str, Any]:
+    """Return the aim with dicts in the order and under the names of the histogram's components.
+
+    Raise SearchError if a component is unknown, or if the histogram has fewer than `graphs_per_batch` graphs.
+    """
+    if "graphs_per_batch" in aim:
+        whole_number("graphs_per_batch", aim["graphs_per_batch"], 1, histogram.num_graphs, SearchError)
+    return {
+        name: _in_order(name, value, histogram.components) if isinstance(value, Mapping) else value
+        for name, value in aim.items()
+    }
+
+
+_fraction = partial(real_number, above=0, most=1, hint="write 0.95 for 95 %.", error=SearchError)
+_price = partial(real_number, least=0, hint="give the bytes of one slot, for example.", error=SearchError)
+
+
+def _checked(name: str, value: Any) -> Any:
+    """Return a setting as plain data; raise SearchError for a wrong value."""
+    if name == "target":
+        return _by_component(name, value, _fraction) if isinstance(value, Mapping) else _fraction("the target", value)
+    if name == "budget":
+        hint = "give slots, or bytes together with costs (cost=, --cost)."
+        return real_number("the budget", value, above=0, hint=hint, error=SearchError)
+    if name == "cost":
+        costs = _by_component(name, value, _price)
+        if not any(costs.values()):
+            raise SearchError("at least one cost must be above 0, but all are 0, so everything fits in one pack.")
+        return costs
+    if name == "graphs_per_batch":
+        return whole_number(name, value, 1, error=SearchError)
+    if not isinstance(value, str):
+        return whole_number(name, value, 1, 2**31, SearchError)
+    if value != AUTO:
+        raise SearchError(f"packs_per_batch must be a whole number or {AUTO!r}, but is {value!r:.100}.")
+    return value
+
+
+def _by_component(name: str, given: object, check: Callable[[str, object], float]) -> dict[str, float]:
+    if not isinstance(given, Mapping) or not given:
+        raise SearchError(
+            f"{name}s must be a dict from component to number, but are {given!r:.200}; write {{'nodes': ...}}, with "
+            "the names of all components."
+        )
+    return {str(component): check(f"the {name} of {component}", value) for component, value in given.items()}
 
 
 def _in_order(name: str, values: Mapping[str, float], components: Sequence[str]) -> dict[str, float]:
@@ -433,61 +497,3 @@ def _in_order(name: str, values: Mapping[str, float], components: Sequence[str])
             f"{name}s need names of components as keys, but {wrong}; the components are {', '.join(names)}."
         )
     return {component: values[given] for component, given in names.items() if given is not None}
-
-
-_whole = partial(whole_number, error=SearchError)
-_number = partial(real_number, error=SearchError)
-_fraction = partial(_number, above=0, most=1, hint="write 0.95 for 95 %.")
-_price = partial(_number, least=0, hint="give the bytes of one slot, for example.")
-_budget = partial(_number, above=0, hint="give slots, or bytes together with costs (cost=, --cost).")
-
-
-def _by_component(name: str, given: object, check: Callable[[str, object], float]) -> dict[str, float]:
-    if not isinstance(given, Mapping) or not given:
-        raise SearchError(
-            f"{name}s must be a dict from component to number, but are {given!r:.200}; write {{'nodes': ...}}, with "
-            "the names of all components."
-        )
-    return {str(component): check(f"the {name} of {component}", value) for component, value in given.items()}
-
-
-def _cost(costs: object) -> dict[str, float]:
-    each = _by_component("cost", costs, _price)
-    if not any(each.values()):
-        raise SearchError("at least one cost must be above 0, but all are 0, so everything fits in one pack.")
-    return each
-
-
-def _packs_per_batch(value: Any) -> int | str:
-    if not isinstance(value, str):
-        return _whole("packs_per_batch", value, 1, 2**31)
-    if value != AUTO:
-        raise SearchError(f"packs_per_batch must be a whole number or {AUTO!r}, but is {value!r:.100}.")
-    return value
-
-
-# Setting -> function that returns the setting as plain data, and raises SearchError for a wrong value.
-_CHECKS: Mapping[str, Callable[[Any], Any]] = {
-    "target": lambda v: _by_component("target", v, _fraction) if isinstance(v, Mapping) else _fraction("the target", v),
-    "graphs_per_batch": lambda value: _whole("graphs_per_batch", value, 1),
-    "packs_per_batch": _packs_per_batch,
-    "budget": partial(_budget, "the budget"),
-    "cost": _cost,
-}
-# Argument -> the strategy that it selects. If several are given, the first one in this order decides.
-_CHOSEN_BY: Mapping[str, type[Strategy]] = {"target": Target, "graphs_per_batch": GraphsPerBatch, "budget": Budget}
-
-
-def strategy_of(**asked: Any) -> Strategy:
-    """Return the strategy that arguments of `search_limits` select; raise SearchError if one is not accepted."""
-    given = {name: value for name, value in asked.items() if value is not None}
-    strategy = next((strategy for name, strategy in _CHOSEN_BY.items() if name in given), Smallest)
-    accepted = sorted(field.name for field in fields(strategy))
-    unused = [name for name in given if name not in accepted]
-    if unused:
-        raise SearchError(
-            f"{', '.join(unused)} cannot be given for the search {strategy.name!r}, which accepts "
-            f"{'only ' + ', '.join(accepted) if accepted else 'no such arguments'}; leave "
-            f"{'them' if len(unused) > 1 else 'it'} out."
-        )
-    return strategy(**given)

@@ -17,7 +17,7 @@ from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.plan import summarise
 from dgl_tuplepack.planning.search import GRAPHS_PER_BATCH, LimitsSearch, search_for_batches, search_limits
-from dgl_tuplepack.planning.search.strategies import AUTO, Strategy, strategy_of
+from dgl_tuplepack.planning.search.strategies import AUTO, aim_for, strategy_of
 from dgl_tuplepack.tools.cli import options
 from dgl_tuplepack.tools.cli.output import (
     note,
@@ -104,15 +104,15 @@ def limits(
         _compare(read_histogram(source, root, split), graphs_per_batch, as_json)
         return
     # Report invalid options before the sizes are read, because reading may take long.
-    strategy = _other_strategy(asked, smallest, shapes)
+    aim = _other_aim(asked, smallest, shapes)
     histogram = read_histogram(source, root, split)
     settings: dict[str, Any] = {"graphs": max_graphs, "multiple_of": multiple_of, "oversize": oversize}
-    if strategy is None:
+    if aim is None:
         search = searched(histogram, graphs_per_batch, packs_per_batch, shapes=shapes, **settings)
     else:
         with options.usage_errors():
             # Raises an error if an option names a component that the graphs do not have.
-            strategy.for_histogram(histogram)
+            aim_for(aim, histogram)
         search = search_limits(histogram, **asked, **settings)
     if as_json:
         print_json(search.to_dict())
@@ -144,8 +144,8 @@ def _compare(histogram: SizeHistogram, graphs_per_batch: int | None, as_json: bo
     print_line(f"in Python: {use_of(graphs_per_batch)}")
 
 
-def _other_strategy(asked: dict[str, Any], smallest: bool, shapes: int | None) -> Strategy | None:
-    """Return the strategy that the options select; None for the default, which searches by graphs per batch."""
+def _other_aim(asked: dict[str, Any], smallest: bool, shapes: int | None) -> dict[str, Any] | None:
+    """Return the aim of the search that the options select; None for the default, a search by graphs per batch."""
     if smallest and asked:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in asked)
         raise typer.BadParameter(f"--smallest cannot be combined with {names}; leave out --smallest or {names}.")
@@ -156,7 +156,7 @@ def _other_strategy(asked: dict[str, Any], smallest: bool, shapes: int | None) -
             "--shapes can be combined with --graphs-per-batch, but not with --smallest, --target, --budget or --cost."
         )
     with options.usage_errors():
-        return strategy_of(**asked)
+        return strategy_of(**asked)[1]
 
 
 def searched(
@@ -179,7 +179,7 @@ def searched(
 def _check_number(histogram: SizeHistogram, graphs_per_batch: int) -> None:
     """Report bad usage if `graphs_per_batch` exceeds the number of all graphs."""
     with options.usage_errors():
-        strategy_of(graphs_per_batch=graphs_per_batch).for_histogram(histogram)
+        aim_for(strategy_of(graphs_per_batch=graphs_per_batch)[1], histogram)
 
 
 def search_for_plan(histogram: SizeHistogram, graphs_per_batch: int | None, oversize: str) -> LimitsSearch:
