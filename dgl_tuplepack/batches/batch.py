@@ -309,11 +309,9 @@ class PaddedBatch:
         return build_item(
             self.graph_names,
             {t: (self.src_by_type[t], self.dst_by_type[t]) for t in self.edge_types},
-            self.node_features_by_type,
-            self.edge_features_by_type,
-            self.nodes_per_graph_by_type,
-            self.edges_per_graph_by_type,
             {t: len(mask) for t, mask in self.node_masks_by_type.items()},
+            {**self.node_features_by_type, **self.edge_features_by_type},
+            {**self.nodes_per_graph_by_type, **self.edges_per_graph_by_type},
             *([] if self.row_pointers_by_type is None else [self.row_pointers_by_type]),
             build=build_batch,
         )

@@ -449,8 +449,7 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
             batch.graph_names,
             {e: (src[e][spans[e]] - first[e[0]], dst[e][spans[e]] - first[e[2]]) for e in batch.edge_types},
             {t: counts[t][index] for t in batch.node_types},
-            {t: _rows(columns[t], spans[t], first) for t in batch.node_types},
-            {e: _rows(columns[e], spans[e], first) for e in batch.edge_types},
+            {t: _rows(columns[t], spans[t], first) for t in counts},
         )
         items.append((graph, as_label(_rows(columns[None], index, first))) if with_labels else graph)
         first = {t: span.stop for t, span in spans.items()}

@@ -67,17 +67,16 @@ class LargeGraph:
             position[t] = np.empty_like(order[t])
             position[t][order[t]] = np.arange(len(graphs))
             position[t] -= offsets[t][graphs]
+        features: dict[Any, Mapping[str, Any]] = {**self.node_data, **self.edge_data}
         for begin in range(0, self.num_graphs, _GRAPHS):
             end = min(begin + _GRAPHS, self.num_graphs)
             rows = {t: order[t][own[begin] : own[end]] for t, own in offsets.items()}
             # Source and destination of each edge of this block, as nodes of the large graph, [n, 2].
             ends = {e: edges[rows[e]] for e, edges in self.edges.items()}
             yield GraphBlock(
-                {t: counts[t][begin:end] for t in self.graph_of_node},
-                {e: counts[e][begin:end] for e in self.edges},
+                {t: own[begin:end] for t, own in counts.items()},
                 {e: (position[e[0]][pairs[:, 0]], position[e[2]][pairs[:, 1]]) for e, pairs in ends.items()},
-                {t: {n: values[rows[t]] for n, values in data.items()} for t, data in self.node_data.items()},
-                {e: {n: values[rows[e]] for n, values in data.items()} for e, data in self.edge_data.items()},
+                {t: {n: values[rows[t]] for n, values in data.items()} for t, data in features.items()},
                 {name: values[begin:end] for name, values in self.labels.items()},
             )
 
@@ -126,7 +125,7 @@ def ends_in_large(block: GraphBlock, e: EdgeType, firsts: Mapping[str, IntArray]
     ``firsts[t]`` has the number of the first node of type `t` of each small graph in the large graph.
     """
     # Endpoints in a block count from 0 in each small graph.
-    counts = block.num_edges[e]
+    counts = block.lengths[e]
     return [own + np.repeat(firsts[t], counts) for t, own in zip((e[0], e[2]), block.endpoints[e], strict=True)]
 
 

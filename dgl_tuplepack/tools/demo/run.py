@@ -372,11 +372,9 @@ class Molecules(Source):
         src, dst = atoms[ends + first_nodes[graph_of_edge]]
         bound = np.bincount(graph_of_edge[(src == _NITROGEN) & (dst == _OXYGEN)], minlength=len(sizes)) > 0
         return GraphBlock(
-            {NODE_TYPE: np.ascontiguousarray(sizes.num_nodes)},
-            {EDGE_TYPE: np.ascontiguousarray(sizes.num_edges)},
+            {NODE_TYPE: np.ascontiguousarray(sizes.num_nodes), EDGE_TYPE: np.ascontiguousarray(sizes.num_edges)},
             {EDGE_TYPE: (ends[0], ends[1])},
-            {NODE_TYPE: {"kind": atoms}},
-            {EDGE_TYPE: {"kind": bonds}},
+            {NODE_TYPE: {"kind": atoms}, EDGE_TYPE: {"kind": bonds}},
             {"": bound.astype(np.float32)[:, None]},
         )
 
