@@ -433,8 +433,7 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
     batch.sync_with_graph()
     tensors = _in_order_of_graphs(batch)
     # counts[t][i]: number of nodes (edges) of type t in the real graph i.
-    per_type: dict[Any, Tensor] = {**batch.nodes_per_graph_by_type, **batch.edges_per_graph_by_type}
-    counts = {t: each[:number].tolist() for t, each in per_type.items()}
+    counts = {t: each[:number].tolist() for t, each in batch.per_graph_by_type.items()}
     src, dst = ({e: tensors[end, e].to(batch.idtype) for e in batch.edge_types} for end in ENDS)
     # The features of each type, and the labels (None).
     columns: dict[Any, _Columns] = {t: [] for t in (*counts, None)}
