@@ -18,13 +18,13 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor, nn
 
+from dgl_tuplepack._core.checks import printable
 from dgl_tuplepack._core.files import writing
 from dgl_tuplepack._core.kernels.molecules import draw_bonds, draw_kinds
 from dgl_tuplepack._core.kernels.random import derive_key
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack._core.progress import progress_bar
 from dgl_tuplepack._core.seeds import key_of, shuffled
-from dgl_tuplepack._core.text import printable
 from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.batches.tensors import BatchTensors
 from dgl_tuplepack.compiling.compile import compile
