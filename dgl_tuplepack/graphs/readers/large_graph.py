@@ -50,8 +50,7 @@ class LargeGraph:
     # Source and destination of each edge, [E_t, 2]; nodes are numbered 0..V_t-1 in each type.
     edges: Mapping[EdgeType, Rows]
     # Features [V_t, ...] and [E_t, ...] by type and name, and labels [N, ...] by name.
-    node_data: Mapping[str, Mapping[str, Rows]]
-    edge_data: Mapping[EdgeType, Mapping[str, Rows]]
+    features: Mapping[Any, Mapping[str, Rows]]
     labels: Mapping[str, Array] = field(default_factory=dict)
 
     def blocks(self) -> Iterator[GraphBlock]:
@@ -67,7 +66,6 @@ class LargeGraph:
             position[t] = np.empty_like(order[t])
             position[t][order[t]] = np.arange(len(graphs))
             position[t] -= offsets[t][graphs]
-        features: dict[Any, Mapping[str, Any]] = {**self.node_data, **self.edge_data}
         for begin in range(0, self.num_graphs, _GRAPHS):
             end = min(begin + _GRAPHS, self.num_graphs)
             rows = {t: order[t][own[begin] : own[end]] for t, own in offsets.items()}
@@ -76,7 +74,7 @@ class LargeGraph:
             yield GraphBlock(
                 {t: own[begin:end] for t, own in counts.items()},
                 {e: (position[e[0]][pairs[:, 0]], position[e[2]][pairs[:, 1]]) for e, pairs in ends.items()},
-                {t: {n: values[rows[t]] for n, values in data.items()} for t, data in features.items()},
+                {t: {n: values[rows[t]] for n, values in data.items()} for t, data in self.features.items()},
                 {name: values[begin:end] for name, values in self.labels.items()},
             )
 
@@ -317,10 +315,8 @@ class PartSource(Source):
         first = dict(zip(node_types, np.cumsum([0, *(totals[t] for t in node_types)]), strict=False))
         edges = {e: own - [first[e[0]], first[e[2]]] for e, own in zip(edge_types, split, strict=False)}
         data: Any = {t: self._features_of(t, features, totals[t], specs) for t, specs in schema.features.items()}
-        nodes, of_edges = {t: data[t] for t in node_types}, {e: data[e] for e in edge_types}
-        return LargeGraph(
-            str(self._folder), self.num_graphs(), graph_of_node, edges, nodes, of_edges, self.record.labels
-        ).blocks()
+        number, labels = self.num_graphs(), self.record.labels
+        return LargeGraph(str(self._folder), number, graph_of_node, edges, data, labels).blocks()
 
     def _features_of(
         self, t: GraphType, features: Mapping[str, Any], total: int, specs: Mapping[str, Any]
