@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib
 import sys
 
-from dgl_tuplepack._core import registry
+from dgl_tuplepack._core.optional import register as _register
 from dgl_tuplepack._version import __version__ as __version__
 
-# Lower rooms (subpackages) must not import these objects of higher rooms, so the registry finds the objects by name.
-registry.register("histogram_of", "dgl_tuplepack.graphs.readers.kinds:histogram_of")
-registry.register("stored", "dgl_tuplepack.storage.reader:Stored")
+# Lower rooms (subpackages) must not import these objects of higher rooms, so they find the objects by their role.
+_register("histogram_of", "dgl_tuplepack.graphs.readers.kinds:histogram_of")
+_register("stored", "dgl_tuplepack.storage.reader:Stored")
 
 # Not imported from `typing`: that import is slow, and Ctrl-C during an import shows a traceback on the command line.
 TYPE_CHECKING = False

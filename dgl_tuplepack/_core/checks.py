@@ -1,6 +1,6 @@
 """Argument checks: each returns the value in its usual type, or raises an error, of the class `error` if it has this.
 
-`what` is the name of the argument, for the message.
+`what` is the name of the argument, for the message. `shown` and `printable` make values safe to display.
 """
 
 from __future__ import annotations
@@ -59,6 +59,14 @@ def shown(value: Any, length: int = 100) -> str:
         # An error in a repr must not replace the error whose message is being made.
         text = f"a {type(value).__name__}"
     return text if len(text) <= length else f"{text[: length - 3]}..."
+
+
+def printable(text: object) -> str:
+    """Return `text` on one line, with escapes for characters that are not safe to display."""
+    text = str(text)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def real_number(

@@ -1,8 +1,9 @@
-"""Read and write small files, and JSON with checksums. Files are written under a temporary name, then renamed."""
+"""Read and write small files, JSON with checksums and CSV. Files are written under a temporary name, then renamed."""
 
 from __future__ import annotations
 
 import contextlib
+import csv
 import errno
 import hashlib
 import io
@@ -10,7 +11,7 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -180,6 +181,24 @@ class JsonFormat:
             raise FormatError(f"{path} holds no valid {self.content} ({reason}); {self.remedy}.") from error
         if not intact:
             raise FormatError(f"{path} was altered: its content does not match its checksum; {self.remedy}.")
+
+
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows, all with the same keys, as CSV text; a nested mapping becomes one column for each of its keys."""
+    flat = [_flat(row) for row in rows]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(flat[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return text.getvalue()
+
+
+def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return a row without nested mappings: ``{"limits": {"nodes": 9}}`` becomes ``{"limits_nodes": 9}``."""
+    cells: dict[str, Any] = {}
+    for name, value in row.items():
+        cells |= _flat(value, f"{prefix}{name}_") if isinstance(value, Mapping) else {prefix + name: value}
+    return cells
 
 
 # What to do about errors of the system; for all others, see `cannot`.

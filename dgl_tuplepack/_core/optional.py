@@ -1,4 +1,8 @@
-"""Import optional packages at first use. The error for a missing package names the extra that installs it."""
+"""Import optional packages, and objects of higher rooms (subpackages), at first use.
+
+The error for a missing package names the extra that installs it. A room must not import a higher one, so
+``dgl_tuplepack/__init__.py`` registers objects of higher rooms under a role.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import importlib
 import os
 import sys
 from types import ModuleType
+from typing import Any
 
 from dgl_tuplepack.errors import MissingDependencyError
 
@@ -18,6 +23,8 @@ EXTRAS = {
     "torch": "torch", "dgl": "dgl", "ogb": "ogb", "pandas": "ogb", "matplotlib": "plots", "jinja2": "report",
     "fsspec": "torch", "distributed": "dask", "torch_geometric": "pyg", "pyarrow": "parquet", "scipy": "dgl",
 }  # fmt: skip
+# Role -> "package.module:name".
+_ROLES: dict[str, str] = {}
 
 
 def load(name: str) -> ModuleType:
@@ -45,3 +52,19 @@ def missing(package: str, error: Exception) -> MissingDependencyError:
         f"with pip install {_PINNED.get(package, package)}.{together} The repository's scripts/constraints.txt pins "
         "the whole tested set."
     )
+
+
+def register(role: str, where: str) -> None:
+    """Register the object for a role; `where` is "package.module:name"."""
+    _ROLES[role] = where
+
+
+def is_loaded(role: str) -> bool:
+    """Return whether the room of the object for a role is imported."""
+    return _ROLES[role].rpartition(".")[0] in sys.modules
+
+
+def registered(role: str) -> Any:
+    """Import and return the object for a role."""
+    module, _, name = _ROLES[role].partition(":")
+    return getattr(importlib.import_module(module), name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,6 +21,7 @@ from dgl_tuplepack.graphs.build import build_batch, build_item
 from dgl_tuplepack.graphs.named import count, features_of, located_types
 from dgl_tuplepack.graphs.pyg_layout import PygLayout
 from dgl_tuplepack.graphs.relations import INDEX_TYPES, Column
+from dgl_tuplepack.graphs.schema import feature_column
 from dgl_tuplepack.nn.masks import RowMask
 
 if TYPE_CHECKING:
@@ -30,15 +31,19 @@ if TYPE_CHECKING:
 Labels = Tensor | dict[str, Tensor] | None
 
 
-def _by_type(field_name: str, description: str, synced: bool = False) -> property:
-    """Return a property that passes the field `field_name`, a dict by type, through `_one_or_all`."""
+def _of_nodes(field_name: str, description: str, of: type = str) -> property:
+    """Return a property with the values of all node types in a dict by type, passed through `_one_or_all`."""
 
     def value(batch: PaddedBatch) -> Any:
-        if synced:
+        if field_name == "features_by_type":
             batch.sync_with_graph()
-        return batch._one_or_all(getattr(batch, field_name))
+        return batch._one_or_all({t: each for t, each in getattr(batch, field_name).items() if isinstance(t, of)})
 
     return property(value, doc=description)
+
+
+# An edge type is a tuple, a node type a string.
+_of_edges = functools.partial(_of_nodes, of=tuple)
 
 
 @dataclass(eq=False, repr=False)
@@ -78,16 +83,13 @@ class PaddedBatch:
     graph_mask: Tensor
     graph_ids: Tensor | None
     num_real_graphs: int
-    num_real_nodes_by_type: dict[str, int]
-    num_real_edges_by_type: dict[EdgeType, int]
+    # Dicts by type have all node types, then all edge types; `src_by_type` and `dst_by_type` have only edge types.
+    num_real_by_type: dict[Any, int]
     src_by_type: dict[EdgeType, Tensor]
     dst_by_type: dict[EdgeType, Tensor]
-    node_features_by_type: dict[str, dict[str, Tensor]]
-    edge_features_by_type: dict[EdgeType, dict[str, Tensor]]
-    nodes_per_graph_by_type: dict[str, Tensor]
-    edges_per_graph_by_type: dict[EdgeType, Tensor]
-    node_masks_by_type: dict[str, Tensor]
-    edge_masks_by_type: dict[EdgeType, Tensor]
+    features_by_type: dict[Any, dict[str, Tensor]]
+    per_graph_by_type: dict[Any, Tensor]
+    masks_by_type: dict[Any, Tensor]
     # With sorted edges: the first incoming edge of each node, and the position of each edge before sorting.
     row_pointers_by_type: dict[EdgeType, Tensor] | None = None
     edge_orders: dict[EdgeType, Tensor] | None = None
@@ -114,30 +116,31 @@ class PaddedBatch:
             return next(iter(by_type.values()))
         return dict(by_type)
 
-    src = _by_type("src_by_type", "Source node of each edge, integers ``[E]``.")
-    dst = _by_type("dst_by_type", "Destination node of each edge, integers ``[E]``.")
-    node_mask = _by_type("node_masks_by_type", "Bool ``[V]``.")
-    edge_mask = _by_type("edge_masks_by_type", "Bool ``[E]``.")
-    node_features = _by_type("node_features_by_type", "Feature name -> tensor ``[V, ...]``.", synced=True)
-    edge_features = _by_type("edge_features_by_type", "Feature name -> tensor ``[E, ...]``.", synced=True)
-    nodes_per_graph = _by_type("nodes_per_graph_by_type", "Nodes in each graph slot, int64 ``[G]``.")
-    edges_per_graph = _by_type("edges_per_graph_by_type", "Edges in each graph slot, int64 ``[G]``.")
-    num_real_nodes = _by_type("num_real_nodes_by_type", "Number of real nodes.")
-    num_real_edges = _by_type("num_real_edges_by_type", "Number of real edges.")
+    src = _of_edges("src_by_type", "Source node of each edge, integers ``[E]``.")
+    dst = _of_edges("dst_by_type", "Destination node of each edge, integers ``[E]``.")
+    node_mask = _of_nodes("masks_by_type", "Bool ``[V]``.")
+    edge_mask = _of_edges("masks_by_type", "Bool ``[E]``.")
+    node_features = _of_nodes("features_by_type", "Feature name -> tensor ``[V, ...]``.")
+    edge_features = _of_edges("features_by_type", "Feature name -> tensor ``[E, ...]``.")
+    nodes_per_graph = _of_nodes("per_graph_by_type", "Nodes in each graph slot, int64 ``[G]``.")
+    edges_per_graph = _of_edges("per_graph_by_type", "Edges in each graph slot, int64 ``[G]``.")
+    num_real_nodes = _of_nodes("num_real_by_type", "Number of real nodes.")
+    num_real_edges = _of_edges("num_real_by_type", "Number of real edges.")
     tied_node_types = property(lambda batch: tuple(batch.ties), doc="Node types that are tied to edge types.")
 
     @property
     def node_graph_slots(self) -> Any:
         """Graph slot of each node, int64 ``[V]``: the segment ids of a readout."""
-        return self._graph_slots(self.nodes_per_graph_by_type, self.node_masks_by_type)
+        return self._graph_slots(self.node_types)
 
     @property
     def edge_graph_slots(self) -> Any:
         """Graph slot of each edge, int64 ``[E]``."""
-        return self._graph_slots(self.edges_per_graph_by_type, self.edge_masks_by_type)
+        return self._graph_slots(self.edge_types)
 
-    def _graph_slots(self, counts: Mapping[Any, Tensor], masks: Mapping[Any, Tensor]) -> Any:
-        return self._one_or_all({t: slots_and_pointers(t, n, len(masks[t]))[0] for t, n in counts.items()})
+    def _graph_slots(self, types: Sequence[GraphType]) -> Any:
+        counts, masks = self.per_graph_by_type, self.masks_by_type
+        return self._one_or_all({t: slots_and_pointers(t, counts[t], len(masks[t]))[0] for t in types})
 
     @property
     def row_pointers(self) -> Any:
@@ -160,18 +163,15 @@ class PaddedBatch:
         """Device of the tensors."""
         return self.graph_mask.device
 
-    def _features_by_type(self) -> Iterator[tuple[GraphType, MutableMapping[str, Tensor], dict[str, Tensor]]]:
+    def _both_features(self) -> Iterator[tuple[GraphType, MutableMapping[str, Tensor], dict[str, Tensor]]]:
         """Yield each type, its features in the graph, and its features in the batch."""
-        own_features: dict[Any, dict[str, Tensor]] = {**self.node_features_by_type, **self.edge_features_by_type}
         for t, graph, type_in_graph in located_types(self._graph):
-            yield t, features_of(graph, type_in_graph), own_features[t]
+            yield t, features_of(graph, type_in_graph), self.features_by_type[t]
 
     def _changed_shape(self) -> list[str]:
         """Return a text for each type whose number of nodes (edges) in the graph is not its number of slots."""
-        masks: dict[Any, Tensor] = {**self.node_masks_by_type, **self.edge_masks_by_type}
-        counts = [
-            (t, count(graph, type_in_graph), len(masks[t])) for t, graph, type_in_graph in located_types(self._graph)
-        ]
+        located, masks = located_types(self._graph), self.masks_by_type
+        counts = [(t, count(graph, type_in_graph), len(masks[t])) for t, graph, type_in_graph in located]
         return [
             f"{number} {'nodes' if isinstance(t, str) else 'edges'} of type {t!r} instead of {slots}"
             for t, number, slots in counts
@@ -187,14 +187,13 @@ class PaddedBatch:
                 f"the graph of this batch was changed in place: it has {'; '.join(changed)}, but a padded batch keeps "
                 f"its shape; change a copy, batch.{'graphs[name]' if self.graph_names else 'graph'}.clone()."
             )
-        for t, of_graph, own in self._features_by_type():
+        for t, of_graph, own in self._both_features():
             _equalise(of_graph, own, self._agreed[t])
             self._agreed[t] = dict(own)
 
     def row_masks(self) -> dict[str, RowMask]:
         """Return the mask and the number of real rows of each component, by name, for ``tp.nn.masked(batch)``."""
-        num_real = (*self.num_real_nodes_by_type.values(), *self.num_real_edges_by_type.values(), self.num_real_graphs)
-        return row_masks_of(self, self.ties, num_real)
+        return row_masks_of(self, self.ties, [*self.num_real_by_type.values(), self.num_real_graphs])
 
     def indexed_by(self, column: Column, values: Tensor) -> GraphType | None:
         """Return the type that a feature or label indexes; None if it has no indices, or the user replaced them."""
@@ -207,10 +206,8 @@ class PaddedBatch:
     def columns(self) -> dict[Column, Tensor]:
         """Return all features and labels."""
         columns: dict[Column, Tensor] = {}
-        for t, own in self.node_features_by_type.items():
-            columns |= {("node_feature", t, name): value for name, value in own.items()}
-        for e, own in self.edge_features_by_type.items():
-            columns |= {("edge_feature", e, name): value for name, value in own.items()}
+        for t, own in self.features_by_type.items():
+            columns |= {feature_column(t, name): value for name, value in own.items()}
         return columns | {("label", None, name): value for name, value in self.labels_by_name().items()}
 
     @property
@@ -221,11 +218,8 @@ class PaddedBatch:
         """
         # Reading `node_features` also takes over changes of the graph. Later changes of the dicts must not show.
         values = {name: getattr(self, name) for name in BatchTensors._fields}
-        for name, by_type in (
-            ("node_features", self.node_features_by_type),
-            ("edge_features", self.edge_features_by_type),
-        ):
-            values[name] = self._one_or_all({t: dict(own) for t, own in by_type.items()})
+        for name, types in (("node_features", self.node_types), ("edge_features", self.edge_types)):
+            values[name] = self._one_or_all({t: dict(self.features_by_type[t]) for t in types})
         if isinstance(self.labels, dict):
             values["labels"] = dict(self.labels)
         return BatchTensors(**values)
@@ -281,7 +275,7 @@ class PaddedBatch:
         """Return the graph, or the named graphs, with the features of the batch."""
         if self._graph is None:
             self._graph = self.build_graph()
-            self._agreed = {t: dict(own) for t, _, own in self._features_by_type()}
+            self._agreed = {t: dict(own) for t, _, own in self._both_features()}
         # If the user has changed the number of nodes or edges in the graph, return the graph unchanged:
         # `sync_with_graph` would raise.
         elif not self._changed_shape():
@@ -309,11 +303,9 @@ class PaddedBatch:
         return build_item(
             self.graph_names,
             {t: (self.src_by_type[t], self.dst_by_type[t]) for t in self.edge_types},
-            self.node_features_by_type,
-            self.edge_features_by_type,
-            self.nodes_per_graph_by_type,
-            self.edges_per_graph_by_type,
-            {t: len(mask) for t, mask in self.node_masks_by_type.items()},
+            {t: len(self.masks_by_type[t]) for t in self.node_types},
+            self.features_by_type,
+            self.per_graph_by_type,
             *([] if self.row_pointers_by_type is None else [self.row_pointers_by_type]),
             build=build_batch,
         )
@@ -346,20 +338,16 @@ class PaddedBatch:
     def __getstate__(self) -> dict[str, Any]:
         # Do not send the graph to another process: it can be built from the tensors there.
         self.sync_with_graph()
-        features = {
-            name: {t: dict(own) for t, own in getattr(self, name).items()}
-            for name in ("node_features_by_type", "edge_features_by_type")
-        }
-        return {**self.__dict__, **features, "_graph": None, "_agreed": {}}
+        features = {t: dict(own) for t, own in self.features_by_type.items()}
+        return {**self.__dict__, "features_by_type": features, "_graph": None, "_agreed": {}}
 
     def __repr__(self) -> str:
-        nodes, edges = (
-            sum(len(m) for m in masks) for masks in (self.node_masks_by_type.values(), self.edge_masks_by_type.values())
-        )
-        real = f"{sum(self.num_real_nodes_by_type.values())} nodes, {sum(self.num_real_edges_by_type.values())} edges"
+        both = self.node_types, self.edge_types
+        nodes, edges = (sum(len(self.masks_by_type[t]) for t in types) for types in both)
+        real_nodes, real_edges = (sum(self.num_real_by_type[t] for t in types) for types in both)
         return (
             f"PaddedBatch({nodes} nodes, {edges} edges, {len(self.graph_mask)} graphs; "
-            f"real: {real}, {self.num_real_graphs} graphs; device {self.device})"
+            f"real: {real_nodes} nodes, {real_edges} edges, {self.num_real_graphs} graphs; device {self.device})"
         )
 
 

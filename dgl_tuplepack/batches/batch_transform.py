@@ -19,7 +19,7 @@ from dgl_tuplepack.graphs.schema import ArraySpec, as_label, listed, specs_of
 from dgl_tuplepack.graphs.transform import Draws, check_callable, kept_generators, seed_generators, states
 
 # Fields of a batch that a transform may change, directly or through the graph of the batch.
-_CHANGEABLE = ("labels", "node_features_by_type", "edge_features_by_type", "_graph", "_agreed")
+_CHANGEABLE = ("labels", "features_by_type", "_graph", "_agreed")
 # A column is a feature or label. A group of columns has a content, "node feature", "edge feature" or "label", and a
 # type, which is None for labels.
 _Group = tuple[str, Any]
@@ -121,10 +121,9 @@ def _key(seed: int, epoch: int, ids: Sequence[int]) -> int:
 
 def _columns(batch: PaddedBatch) -> Iterator[tuple[_Group, dict[str, Tensor], int, int]]:
     """Yield, for each group of columns: content and type, tensors by name, number of real rows, number of all rows."""
-    for t, features in batch.node_features_by_type.items():
-        yield ("node feature", t), features, batch.num_real_nodes_by_type[t], len(batch.node_masks_by_type[t])
-    for e, features in batch.edge_features_by_type.items():
-        yield ("edge feature", e), features, batch.num_real_edges_by_type[e], len(batch.edge_masks_by_type[e])
+    for t, features in batch.features_by_type.items():
+        content = "node feature" if isinstance(t, str) else "edge feature"
+        yield (content, t), features, batch.num_real_by_type[t], len(batch.masks_by_type[t])
     yield ("label", None), batch.labels_by_name(), batch.num_real_graphs, len(batch.graph_mask)
 
 

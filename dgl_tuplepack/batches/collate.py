@@ -433,8 +433,7 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
     batch.sync_with_graph()
     tensors = _in_order_of_graphs(batch)
     # counts[t][i]: number of nodes (edges) of type t in the real graph i.
-    per_type: dict[Any, Tensor] = {**batch.nodes_per_graph_by_type, **batch.edges_per_graph_by_type}
-    counts = {t: each[:number].tolist() for t, each in per_type.items()}
+    counts = {t: each[:number].tolist() for t, each in batch.per_graph_by_type.items()}
     src, dst = ({e: tensors[end, e].to(batch.idtype) for e in batch.edge_types} for end in ENDS)
     # The features of each type, and the labels (None).
     columns: dict[Any, _Columns] = {t: [] for t in (*counts, None)}
@@ -449,8 +448,7 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
             batch.graph_names,
             {e: (src[e][spans[e]] - first[e[0]], dst[e][spans[e]] - first[e[2]]) for e in batch.edge_types},
             {t: counts[t][index] for t in batch.node_types},
-            {t: _rows(columns[t], spans[t], first) for t in batch.node_types},
-            {e: _rows(columns[e], spans[e], first) for e in batch.edge_types},
+            {t: _rows(columns[t], spans[t], first) for t in counts},
         )
         items.append((graph, as_label(_rows(columns[None], index, first))) if with_labels else graph)
         first = {t: span.stop for t, span in spans.items()}

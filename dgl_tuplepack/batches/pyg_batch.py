@@ -41,7 +41,7 @@ class Origin:
     num_graphs: int
     num_real_graphs: int
     # Node type -> number of nodes in each graph slot; edge type -> number of edges in each graph slot.
-    counts: tuple[Mapping[str, Tensor | IntArray], Mapping[EdgeType, Tensor | IntArray]]
+    counts: Mapping[Any, Tensor | IntArray]
     # If edges are sorted: edge type -> the position that each edge had before sorting.
     edge_orders: Mapping[EdgeType, Tensor] = field(default_factory=dict)
     # As `ties` and `indices` of `PaddedBatch`.
@@ -68,8 +68,7 @@ class Origin:
     @functools.cached_property
     def bounds(self) -> dict[GraphType, list[int]]:
         """For each type, the first node (edge) of each graph slot, then the end of the last graph slot."""
-        counts: list[tuple[GraphType, Any]] = [*self.counts[0].items(), *self.counts[1].items()]
-        return {t: [0, *accumulate(count.tolist())] for t, count in counts}
+        return {t: [0, *accumulate(count.tolist())] for t, count in self.counts.items()}
 
 
 class PygBatch(Batch):  # type: ignore[misc]
@@ -210,17 +209,16 @@ def pyg_batch(batch: Any) -> Any:
     ids, graph_mask = batch.graph_ids, batch.graph_mask
     template = _cached_template(batch.node_types, batch.edge_types, tuple(columns), batch.pyg_layout, ids is not None)
     origin = Origin(
-        template.names, graph_mask.shape[0], batch.num_real_graphs,
-        (batch.nodes_per_graph_by_type, batch.edges_per_graph_by_type), batch.edge_orders or {}, batch.ties,
-        batch.indices, True, bool(batch.graph_names), batch.row_masks(),
+        template.names, graph_mask.shape[0], batch.num_real_graphs, batch.per_graph_by_type, batch.edge_orders or {},
+        batch.ties, batch.indices, True, bool(batch.graph_names), batch.row_masks(),
     )  # fmt: skip
     # In the order of `Template`.
     others: list[Any] = [joined_ends(batch.src_by_type[e], batch.dst_by_type[e]) for e in batch.edge_types]
     for t in batch.node_types:
-        mask = batch.node_masks_by_type[t]
-        others += slots_and_pointers(t, batch.nodes_per_graph_by_type[t], mask.shape[0])
+        mask = batch.masks_by_type[t]
+        others += slots_and_pointers(t, batch.per_graph_by_type[t], mask.shape[0])
         others += [mask.shape[0], mask] if template.names.added[t].has_number else [mask]
-    others += [*(batch.edge_masks_by_type[e] for e in batch.edge_types), graph_mask]
+    others += [*(batch.masks_by_type[e] for e in batch.edge_types), graph_mask]
     return template.new(origin, [*columns.values()], others if ids is None else [*others, ids])
 
 
@@ -234,13 +232,12 @@ def plain_batch(
     array in `counts`, then the number of graphs. `ends` has the endpoints ``[2, E]`` of each edge type.
     """
     names, types = template.names, template.names.types
-    of_nodes = dict(zip(types.nodes, counts, strict=False))
-    of_edges = dict(zip(types.edges, counts[len(types.nodes) :], strict=True))
     others: list[Any] = [*ends]
     for number, t in enumerate(types.nodes):
         others += slots_and_pointers(t, torch.from_numpy(counts[number]), totals[number])
         others += [totals[number]] if t in names.counted else []
-    origin = Origin(names, totals[-1], totals[-1], (of_nodes, of_edges), indices=indices)
+    by_type = dict(zip((*types.nodes, *types.edges), counts, strict=True))
+    origin = Origin(names, totals[-1], totals[-1], by_type, indices=indices)
     return template.new(origin, values, others)
 
 
@@ -263,8 +260,7 @@ def follow_and_exclude(follow: Collection[str], exclude: Collection[str], batch:
 
 def _rows_per_graph(origin: Origin) -> dict[Attribute, Any]:
     """Return the number of rows in each graph, ``[graphs]``, of each feature, each label and the endpoints of edges."""
-    counts: dict[Any, Any] = {**origin.counts[0], **origin.counts[1]}
-    names, found = origin.names, dict[Attribute, Any]()
+    counts, names, found = origin.counts, origin.names, dict[Attribute, Any]()
     for column, storage, key in names.columns:
         t, rows_of_label = column[1], names.layout.rows.get(column, 1)
         found[storage, key] = np.full(origin.num_graphs, rows_of_label, np.int64) if t is None else counts[t]

@@ -137,7 +137,7 @@ class PaddedShape:
 
         `distances` maps names of features to the least distance between padding nodes.
         """
-        features = [*self.schema.node_features.values(), *self.schema.edge_features.values()]
+        features = [*self.schema.features.values()]
         in_features = fill_values(self.feature_fill, features, "feature_fill")
         in_labels = fill_values(self.label_fill, [self.schema.labels], "label_fill")
         for content, _, name in self.schema.index_columns:
@@ -290,28 +290,24 @@ def batch_of(schema: Schema, tensors: Mapping[Key, Tensor], real: Sequence[int])
 
     `real` has the number of real nodes of each type, of real edges of each type, and of real graphs.
     """
-    node_types, edge_types = schema.node_types, schema.edge_types
-    totals = dict(zip((*node_types, *edge_types, None), real, strict=True))
+    types, edge_types = (*schema.node_types, *schema.edge_types), schema.edge_types
+    totals = dict(zip((*types, None), real, strict=True))
     pointers = {e: tensors["row_pointers", e] for e in edge_types if ("row_pointers", e) in tensors} or None
     orders = {e: tensors["edge_order", e] for e in edge_types if ("edge_order", e) in tensors} or None
-    node_features, edge_features, labels = schema.arranged(tensors.__getitem__)
+    features, labels = schema.arranged(tensors.__getitem__)
     return PaddedBatch(
-        node_types=node_types,
+        node_types=schema.node_types,
         edge_types=edge_types,
         labels=as_label(labels),
         graph_mask=tensors["mask", None],
         graph_ids=tensors.get(("graph_ids", None)),
         num_real_graphs=totals[None],
-        num_real_nodes_by_type={t: totals[t] for t in node_types},
-        num_real_edges_by_type={e: totals[e] for e in edge_types},
+        num_real_by_type={t: totals[t] for t in types},
         src_by_type={e: tensors["sources", e] for e in edge_types},
         dst_by_type={e: tensors["destinations", e] for e in edge_types},
-        node_features_by_type=node_features,
-        edge_features_by_type=edge_features,
-        nodes_per_graph_by_type={t: tensors["per_graph", t] for t in node_types},
-        edges_per_graph_by_type={e: tensors["per_graph", e] for e in edge_types},
-        node_masks_by_type={t: tensors["mask", t] for t in node_types},
-        edge_masks_by_type={e: tensors["mask", e] for e in edge_types},
+        features_by_type=features,
+        per_graph_by_type={t: tensors["per_graph", t] for t in types},
+        masks_by_type={t: tensors["mask", t] for t in types},
         row_pointers_by_type=pointers,
         edge_orders=orders,
         graph_names=schema.graph_names,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,15 +52,13 @@ class GraphBlock:
     A source yields blocks of arrays. `joined` makes blocks of tensors on one device: the graphs of a batch.
     """
 
-    # Number of nodes (edges) of each graph, int64 [B] for each type.
-    num_nodes: Mapping[str, Any]
-    num_edges: Mapping[EdgeType, Any]
+    # Number of nodes (edges) of each graph, int64 [B] for each type; node types come first.
+    lengths: Mapping[Any, Any]
     # Source and destination node of each edge, integers [E_t]. In arrays, nodes are counted from 0 in each graph; in
     # tensors, across all graphs.
     endpoints: Mapping[EdgeType, tuple[Any, Any]]
     # Features [V_t, ...] and [E_t, ...], by type and name. Indices in them, and in labels, count from 0 in each graph.
-    node_features: Mapping[str, Mapping[str, Any]]
-    edge_features: Mapping[EdgeType, Mapping[str, Any]]
+    features: Mapping[Any, Mapping[str, Any]]
     # Labels [B, ...] by name. A single label has the empty name.
     labels: Mapping[str, Any]
     # The `Schema`, if earlier graphs may not have shown the features of all types.
@@ -70,23 +67,17 @@ class GraphBlock:
     totals: Mapping[Any, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        return len(next(iter(self.num_nodes.values())))
-
-    @functools.cached_property
-    def lengths(self) -> dict[GraphType, Any]:
-        """Number of nodes (edges) of each graph, by type."""
-        return dict([*self.num_nodes.items(), *self.num_edges.items()])
+        return len(next(iter(self.lengths.values())))
 
     @property
     def device(self) -> Any:
         """The device of the tensors."""
-        return next(iter(self.num_nodes.values())).device
+        return next(iter(self.lengths.values())).device
 
     def column(self, column: tuple[str, Any, str]) -> Any:
         """Return a feature or label. `column` is (content, type, name), such as ("node_feature", "_N", "x")."""
-        content, t, name = column
-        by_type: Any = self.node_features if content == "node_feature" else self.edge_features
-        return self.labels[name] if content == "label" else by_type[t][name]
+        _, t, name = column
+        return self.labels[name] if t is None else self.features[t][name]
 
     def shifted(self, column: tuple[str, Any, str], target: GraphType | None) -> Any:
         """Return a column of tensors, with its indices counted across all graphs instead of in each graph.

@@ -37,6 +37,7 @@ from dgl_tuplepack.graphs.schema import (
     as_tensor,
     as_tensors,
     check_specs,
+    feature_column,
     found_features,
     refuse_levels,
     specs_of,
@@ -63,8 +64,7 @@ def graph_of_types(node_types: tuple[str, ...], edge_types: tuple[EdgeType, ...]
 def build_graph(
     endpoints: Mapping[EdgeType, tuple[Tensor, Tensor]],
     num_nodes: Mapping[str, int],
-    node_features: Mapping[str, Mapping[str, Tensor]],
-    edge_features: Mapping[EdgeType, Mapping[str, Tensor]],
+    features: Mapping[Any, Mapping[str, Tensor]],
     row_pointers: Mapping[EdgeType, Tensor] | None = None,
 ) -> Any:
     """Return a DGLGraph with the given types, in the given order. The graph shares the memory of the features.
@@ -82,8 +82,8 @@ def build_graph(
     ]
     index = _joined_relations(relations, graph_of_types(tuple(num_nodes), tuple(endpoints)), num_nodes)
     frame = dgl.frame.Frame
-    nodes = [frame(node_features[t], num_rows=number) for t, number in num_nodes.items()]
-    edges = [frame(edge_features[e], num_rows=len(src)) for e, (src, _) in endpoints.items()]
+    nodes = [frame(features[t], num_rows=number) for t, number in num_nodes.items()]
+    edges = [frame(features[e], num_rows=len(src)) for e, (src, _) in endpoints.items()]
     return dgl.DGLGraph(index, list(num_nodes), [e[1] for e in endpoints], nodes, edges)
 
 
@@ -114,17 +114,16 @@ def _joined_relations(relations: list[Any], types: Any, num_nodes: Mapping[str, 
 
 def build_batch(
     endpoints: Mapping[EdgeType, tuple[Tensor, Tensor]],
-    node_features: Mapping[str, Mapping[str, Tensor]],
-    edge_features: Mapping[EdgeType, Mapping[str, Tensor]],
-    nodes_per_graph: Mapping[str, Tensor],
-    edges_per_graph: Mapping[EdgeType, Tensor],
     num_nodes: Mapping[str, int],
+    features: Mapping[Any, Mapping[str, Tensor]],
+    per_graph: Mapping[Any, Tensor],
     row_pointers: Mapping[EdgeType, Tensor] | None = None,
 ) -> Any:
     """Return a batched DGLGraph, see `build_graph`; the numbers per graph are ``[B]`` for each type."""
-    graph = build_graph(endpoints, num_nodes, node_features, edge_features, row_pointers)
+    graph = build_graph(endpoints, num_nodes, features, row_pointers)
     idtype = next(iter(endpoints.values()))[0].dtype if endpoints else torch.int64
-    _set_batch(graph, dict(nodes_per_graph), dict(edges_per_graph), idtype)
+    edges_per_graph = {e: per_graph[e] for e in endpoints}
+    _set_batch(graph, {t: per_graph[t] for t in num_nodes}, edges_per_graph, idtype)
     return graph
 
 
@@ -159,7 +158,7 @@ class BatchBuilder:
         self._short_types = [e[1] for e in schema.edge_types]
         self._types = graph_of_types(schema.node_types, schema.edge_types)
         # Names of the features of each node type, then of each edge type.
-        self._features = [[*specs] for specs in (*schema.node_features.values(), *schema.edge_features.values())]
+        self._features = [[*specs] for specs in schema.features.values()]
         dgl, _ = dgl_and_formats()
         self._new_frame, self._new_graph = dgl.frame.Frame, dgl.DGLGraph
 
@@ -177,9 +176,9 @@ class BatchBuilder:
         edges_per_graph = dict(zip(schema.edge_types, rest, strict=False))
         ends = {e: (next(rest), next(rest)) for e in schema.edge_types}
         if schema.graph_names:
-            nodes, edges, labels = schema.arranged(lambda _: next(rest))
-            per_graph = nodes_per_graph, edges_per_graph
-            graph = build_item(schema.graph_names, ends, nodes, edges, *per_graph, num_nodes, build=build_batch)
+            features, labels = schema.arranged(lambda _: next(rest))
+            per_graph: dict[Any, Tensor] = {**nodes_per_graph, **edges_per_graph}
+            graph = build_item(schema.graph_names, ends, num_nodes, features, per_graph, build=build_batch)
         else:
             frames = [
                 self._new_frame(dict(zip(names, rest, strict=False)), rows)
@@ -233,7 +232,7 @@ def tensors_of(schema: Schema, batches: Any, labels: Mapping[str, Tensor]) -> Gr
         for name, spec in schema.features[t].items():
             # If no graph has a node (edge) of the type, the feature may be missing.
             values = data[name] if number else spec.filled(0, 0).to(device)
-            columns["node_feature" if is_nodes else "edge_feature", t, name] = values
+            columns[feature_column(t, name)] = values
     totals[None] = next(iter(by_name(batches).values())).batch_size
     columns |= {("label", None, name): value.to(device) for name, value in labels.items()}
     return schema.block(lengths, endpoints, columns.__getitem__, totals=totals)
@@ -346,7 +345,7 @@ def items_of(schema: Schema, blocks: Iterable[GraphBlock]) -> Iterator[Any]:
 
 def _items(schema: Schema, block: GraphBlock) -> Iterator[Any]:
     # numbers[t][i]: number of nodes (edges) of type t in graph i.
-    numbers = {t: counts.tolist() for t, counts in (*block.num_nodes.items(), *block.num_edges.items())}
+    numbers = {t: counts.tolist() for t, counts in block.lengths.items()}
 
     def column(key: Column) -> Sequence[Tensor]:
         """Return a feature or label as one tensor for each graph; key[1] is its type, None for a label."""
@@ -357,15 +356,14 @@ def _items(schema: Schema, block: GraphBlock) -> Iterator[Any]:
         """Return the source (destination) nodes of edges as one tensor for each graph."""
         return torch.split(as_tensor(ends.astype(np.int64, copy=False), schema.idtype), numbers[e])
 
-    nodes, edges, labels = schema.arranged(column)
+    features, labels = schema.arranged(column)
     both = {e: (endpoints(src, e), endpoints(dst, e)) for e, (src, dst) in block.endpoints.items()}
     for i in range(len(block)):
         graph = build_item(
             schema.graph_names,
             {e: (src[i], dst[i]) for e, (src, dst) in both.items()},
             {t: numbers[t][i] for t in schema.node_types},
-            {t: {name: per_graph[i] for name, per_graph in own.items()} for t, own in nodes.items()},
-            {e: {name: per_graph[i] for name, per_graph in own.items()} for e, own in edges.items()},
+            {t: {name: per_graph[i] for name, per_graph in own.items()} for t, own in features.items()},
         )
         yield graph, as_label({name: values[i] for name, values in labels.items()})
 
@@ -398,8 +396,7 @@ def schema_of(
     schema = Schema(
         node_types=node_types,
         edge_types=edge_types,
-        node_features={t: features[t] for t in node_types},
-        edge_features={e: features[e] for e in edge_types},
+        features=features,
         labels={name: ArraySpec(tuple(value.shape), value.dtype) for name, value in labels.items()},
         idtype=next(iter(by_name(graphs).values())).idtype,
         has_ids=graph_id is not None,

@@ -62,16 +62,16 @@ class ArraySpec:
 class Schema:
     """Types, features and labels that all graphs of a dataset share.
 
-    In `labels`, a single label has the empty name. `graph_names` has the name of each graph of an item; it is empty if
-    an item is one graph without a name. See `graphs.named` for the types of named graphs, and `graphs.relations` for
-    `ties` and `indices`. `idtype` is the integer dtype of DGL's node ids. `pyg` is None for DGLGraphs. `empty` has the
-    types without nodes (edges) in the graphs that the schema was read from: other graphs decide their features.
+    `features` has every type, node types first. In `labels`, a single label has the empty name. `graph_names` has the
+    name of each graph of an item; it is empty if an item is one graph without a name. See `graphs.named` for the
+    types of named graphs, and `graphs.relations` for `ties` and `indices`. `idtype` is the integer dtype of DGL's node
+    ids. `pyg` is None for DGLGraphs. `empty` has the types without nodes (edges) in the graphs that the schema was read
+    from: other graphs decide their features.
     """
 
     node_types: tuple[str, ...]
     edge_types: tuple[EdgeType, ...]
-    node_features: dict[str, dict[str, ArraySpec]]
-    edge_features: dict[EdgeType, dict[str, ArraySpec]]
+    features: dict[Any, dict[str, ArraySpec]]
     labels: dict[str, ArraySpec]
     idtype: torch.dtype
     has_ids: bool
@@ -110,10 +110,15 @@ class Schema:
         """Map each feature or label that holds indices to the type that it indexes."""
         return indexed_types(self.indices, self.columns(), self.types, bool(self.graph_names))
 
-    @functools.cached_property
-    def features(self) -> dict[GraphType, dict[str, ArraySpec]]:
-        """The features of each node type and edge type."""
-        return dict[GraphType, dict[str, ArraySpec]](self.node_features) | self.edge_features
+    @property
+    def node_features(self) -> dict[str, dict[str, ArraySpec]]:
+        """The features of each node type."""
+        return {t: self.features[t] for t in self.node_types}
+
+    @property
+    def edge_features(self) -> dict[EdgeType, dict[str, ArraySpec]]:
+        """The features of each edge type."""
+        return {e: self.features[e] for e in self.edge_types}
 
     @property
     def shown(self) -> dict[GraphType, dict[str, ArraySpec]]:
@@ -123,9 +128,7 @@ class Schema:
     def settled(self, shown: Mapping[GraphType, dict[str, ArraySpec]]) -> Schema:
         """Return the schema, in which types that were `empty` have the features that other graphs have shown."""
         new = {t: specs for t, specs in shown.items() if t in self.empty}
-        nodes = {t: new.get(t, specs) for t, specs in self.node_features.items()}
-        edges = {e: new.get(e, specs) for e, specs in self.edge_features.items()}
-        return replace(self, node_features=nodes, edge_features=edges, empty=self.empty - new.keys()) if new else self
+        return replace(self, features=self.features | new, empty=self.empty - new.keys()) if new else self
 
     def with_declared(self, ties: Ties | None, indices: Indices | None) -> Schema:
         """Return the schema with these ties and indices added to its own."""
@@ -138,10 +141,8 @@ class Schema:
 
     def columns(self) -> Iterator[tuple[Column, ArraySpec]]:
         """Yield each feature and label with its spec."""
-        for t, specs in self.node_features.items():
-            yield from ((("node_feature", t, name), spec) for name, spec in specs.items())
-        for edge_type, specs in self.edge_features.items():
-            yield from ((("edge_feature", edge_type, name), spec) for name, spec in specs.items())
+        for t, specs in self.features.items():
+            yield from ((feature_column(t, name), spec) for name, spec in specs.items())
         yield from ((("label", None, name), spec) for name, spec in self.labels.items())
 
     @classmethod
@@ -150,38 +151,33 @@ class Schema:
         **others: Any,
     ) -> Schema:  # fmt: skip
         """Return the schema with these features and labels."""
-        owners = {"node_feature": node_types, "edge_feature": edge_types, "label": (None,)}
-        specs: dict[str, dict[Any, Any]] = {content: {t: {} for t in types} for content, types in owners.items()}
-        for (content, t, name), spec in columns:
-            specs[content][t][name] = spec
-        nodes, edges, labels = specs.values()
-        return cls(tuple(node_types), tuple(edge_types), nodes, edges, labels[None], **others)
+        specs: dict[Any, dict[str, ArraySpec]] = {t: {} for t in (*node_types, *edge_types, None)}
+        for (_, t, name), spec in columns:
+            specs[t][name] = spec
+        labels = specs.pop(None)
+        return cls(tuple(node_types), tuple(edge_types), specs, labels, **others)
 
     def spec_of(self, column: Column) -> ArraySpec:
         """Return the shape and dtype of a feature or label."""
         _, t, name = column
         return self.labels[name] if t is None else self.features[t][name]
 
-    def arranged(
-        self, value: Callable[[Column], Value]
-    ) -> tuple[dict[str, dict[str, Value]], dict[EdgeType, dict[str, Value]], dict[str, Value]]:
-        """Call `value` for each column; return the results by type and name for nodes and edges, by name for labels."""
-        nodes = {t: {n: value(("node_feature", t, n)) for n in names} for t, names in self.node_features.items()}
-        edges = {e: {n: value(("edge_feature", e, n)) for n in names} for e, names in self.edge_features.items()}
-        return nodes, edges, {n: value(("label", None, n)) for n in self.labels}
+    def arranged(self, value: Callable[[Column], Value]) -> tuple[dict[Any, dict[str, Value]], dict[str, Value]]:
+        """Call `value` for each column; return the results for features by type and name, and for labels by name."""
+        features = {t: {n: value(feature_column(t, n)) for n in names} for t, names in self.features.items()}
+        return features, {n: value(("label", None, n)) for n in self.labels}
 
     def block(
         self, lengths: Mapping[Any, Any], endpoints: Mapping[EdgeType, Any], column: Callable[[Column], Any],
         **others: Any,
     ) -> GraphBlock:  # fmt: skip
         """Return a block of graphs, in which `column` returns the values of each feature and label."""
-        nodes, edges = {t: lengths[t] for t in self.node_types}, {e: lengths[e] for e in self.edge_types}
-        return GraphBlock(nodes, edges, endpoints, *self.arranged(column), **others)
+        return GraphBlock({t: lengths[t] for t in self.features}, endpoints, *self.arranged(column), **others)
 
     def with_columns(self, specs: Mapping[Column, ArraySpec]) -> Schema:
         """Return a copy of the schema in which the features and labels have the given specs."""
-        nodes, edges, labels = self.arranged(specs.__getitem__)
-        return replace(self, node_features=nodes, edge_features=edges, labels=labels)
+        features, labels = self.arranged(specs.__getitem__)
+        return replace(self, features=features, labels=labels)
 
     def check_graph(self, graphs: Any, where: str) -> None:
         """Raise SchemaError unless `graphs` is a single graph (or named graphs) that matches the schema."""
@@ -205,6 +201,11 @@ class Schema:
                     f"that could show them; give an example with such {owner}s."
                 )
             check_specs(found, self.features[t], f"{where}, {owner} features", BY_TRANSFORM)
+
+
+def feature_column(t: GraphType, name: str) -> Column:
+    """Return the column of a feature of the nodes (edges) of type `t`."""
+    return "node_feature" if isinstance(t, str) else "edge_feature", t, name
 
 
 def found_features(graphs: Any, types: Collection[GraphType] | None = None) -> dict[GraphType, dict[str, ArraySpec]]:

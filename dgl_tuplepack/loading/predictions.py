@@ -190,7 +190,9 @@ def _rows_of(batch: Any, of: str) -> _OutputRows:
     nodes: Any
     edges: Any
     if isinstance(batch, PaddedBatch):
-        nodes, edges = batch.nodes_per_graph_by_type, batch.edges_per_graph_by_type
+        nodes, edges = (
+            {t: batch.per_graph_by_type[t] for t in types} for types in (batch.node_types, batch.edge_types)
+        )
         return _rows(of, batch.graph_ids, batch.num_real_graphs, nodes, edges, batch, bool(batch.graph_names))
     if isinstance(batch, BatchTensors):
         if batch.row_pointers is not None and of != _GRAPHS:
@@ -207,7 +209,8 @@ def _rows_of(batch: Any, of: str) -> _OutputRows:
         # Only a batch made by `PaddedBatch.pyg` or a store has an origin.
         origin = batch.__dict__.get("_origin")
         if origin is not None:
-            nodes, edges = origin.counts
+            types = origin.names.types
+            nodes, edges = ({t: origin.counts[t] for t in each} for each in (types.nodes, types.edges))
             return _rows(of, ids, origin.num_real_graphs, nodes, edges, origin, origin.is_named)
         nodes, edges = ({}, {}) if of == _GRAPHS else _counts_of_pyg(batch)
         return _rows(of, ids, None, nodes, edges)

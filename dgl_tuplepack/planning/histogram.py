@@ -15,9 +15,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from dgl_tuplepack._core import registry
 from dgl_tuplepack._core.checks import INT64_MAX, as_path, choice, shown
 from dgl_tuplepack._core.files import JsonFormat, parse_json, read_text, write_text
+from dgl_tuplepack._core.optional import registered
 from dgl_tuplepack.errors import FormatError, InputError, SizesError
 from dgl_tuplepack.planning.sizes import HOMOGENEOUS, GraphSizes, IntArray, as_int64, component_names, exact_sum
 
@@ -256,8 +256,8 @@ def as_histogram(source: SizeHistogram | GraphSizes | Any) -> SizeHistogram:
         return source
     if isinstance(source, GraphSizes):
         return SizeHistogram.from_sizes(source)
-    # The room `graphs` may import this room, but not the reverse, so the registry finds the function of that room.
-    histogram: SizeHistogram = registry.find("histogram_of")(source)
+    # The room `graphs` may import this room, but not the reverse, so the function is found by its role.
+    histogram: SizeHistogram = registered("histogram_of")(source)
     return histogram
 
 

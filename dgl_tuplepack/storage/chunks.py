@@ -155,11 +155,11 @@ def _arrays(block: GraphBlock, ids: IntArray, firsts: dict[str, IntArray]) -> It
     """
     for e in block.endpoints:
         yield "edges", [text_of(e)], np.stack(ends_in_large(block, e, firsts), axis=1).astype(np.int64)
-    for t, features in block.node_features.items():
-        yield "node_data", [t, GRAPH_ID], np.repeat(ids, block.num_nodes[t])
-        yield from (("node_data", [t, name], values) for name, values in features.items())
-    for e, features in block.edge_features.items():
-        yield from (("edge_data", [text_of(e), name], values) for name, values in features.items())
+    for t, features in block.features.items():
+        content, type_name = ("node_data", t) if isinstance(t, str) else ("edge_data", text_of(t))
+        if isinstance(t, str):
+            yield content, [t, GRAPH_ID], np.repeat(ids, block.lengths[t])
+        yield from ((content, [type_name, name], values) for name, values in features.items())
 
 
 def chunk_bounds(weights: IntArray, chunks: int) -> IntArray:

@@ -209,9 +209,9 @@ def _counted_nodes(store: StoredGraphs, name: str) -> IntArray:
     counts = []
     for block in resolve(store).blocks() or ():
         counts.append(np.zeros(len(block), np.int64))
-        for t, features in block.node_features.items():
-            if name in features:
-                graph_of_node = np.repeat(np.arange(len(block)), block.num_nodes[t])
+        for t in store.schema.node_types:
+            if name in (features := block.features[t]):
+                graph_of_node = np.repeat(np.arange(len(block)), block.lengths[t])
                 counts[-1] += np.bincount(graph_of_node[features[name] != 0], minlength=len(block))
     return np.concatenate(counts)
 
@@ -339,10 +339,10 @@ def _write(store: StoredGraphs, out: Path, task: tuple[int, int, int], folder: P
         for t, counts in zip(types, store.sizes.array.T, strict=True)
     }
     save_tensors = load("dgl.data").save_tensors
-    save_tensors(str(folder / NODE_FEATURES), _features_of(block, "node_feature", schema.node_features))
-    save_tensors(str(folder / EDGE_FEATURES), _features_of(block, "edge_feature", schema.edge_features))
-    save_tensors(str(folder / "orig_nids.dgl"), {t: originals[t] for t in schema.node_features})
-    save_tensors(str(folder / "orig_eids.dgl"), {text_of(e): originals[e] for e in schema.edge_features})
+    save_tensors(str(folder / NODE_FEATURES), _features_of(block, schema.node_features))
+    save_tensors(str(folder / EDGE_FEATURES), _features_of(block, schema.edge_features))
+    save_tensors(str(folder / "orig_nids.dgl"), {t: originals[t] for t in schema.node_types})
+    save_tensors(str(folder / "orig_eids.dgl"), {text_of(e): originals[e] for e in schema.edge_types})
     load("dgl").save_graphs(str(folder / GRAPH_FILE), [_as_one_graph(block, *task)])
     # Position of a graph in `store` -> its position in this part; -1 for a graph of another part.
     position = np.full(len(store), -1)
@@ -354,13 +354,13 @@ def _write(store: StoredGraphs, out: Path, task: tuple[int, int, int], folder: P
     GraphRecord(schema, store.sizes.array[ids], ids, block.labels, splits).save(folder / RECORD)
 
 
-def _features_of(block: GraphBlock, content: str, by_type: Mapping[Any, Mapping[str, ArraySpec]]) -> dict[str, Tensor]:
-    """Return the features of nodes or edges (`content`) by type and name, without those that DGL cannot read."""
+def _features_of(block: GraphBlock, by_type: Mapping[Any, Mapping[str, ArraySpec]]) -> dict[str, Tensor]:
+    """Return the features of nodes or edges by type and name, without those that DGL cannot read."""
     features = {}
     for t, specs in by_type.items():
         type_name = t if isinstance(t, str) else text_of(t)
         for name, spec in specs.items():
-            values = as_tensor(block.column((content, t, name)), spec.dtype, copy=False)
+            values = as_tensor(block.features[t][name], spec.dtype, copy=False)
             if values.numel() or values.dtype not in _NOT_EMPTY:
                 features[f"{type_name}/{name}"] = values
     return features
@@ -369,17 +369,19 @@ def _features_of(block: GraphBlock, content: str, by_type: Mapping[Any, Mapping[
 def _as_one_graph(block: GraphBlock, part: int, first_node: int, first_edge: int) -> Any:
     """Return the part as one homogeneous DGLGraph, whose nodes and edges are sorted by type."""
     dgl = load("dgl")
-    totals = [int(counts.sum()) for counts in block.num_nodes.values()]
-    first_of_type = dict(zip(block.num_nodes, np.cumsum([0, *totals]).tolist(), strict=False))
+    of_nodes = {t: counts for t, counts in block.lengths.items() if isinstance(t, str)}
+    of_edges = {e: block.lengths[e] for e in block.endpoints}
+    totals = [int(counts.sum()) for counts in of_nodes.values()]
+    first_of_type = dict(zip(of_nodes, np.cumsum([0, *totals]).tolist(), strict=False))
     # Node type -> for each small graph, the id of its first node of this type in the homogeneous graph.
-    firsts = {t: np.cumsum(counts) - counts + first_of_type[t] for t, counts in block.num_nodes.items()}
+    firsts = {t: np.cumsum(counts) - counts + first_of_type[t] for t, counts in of_nodes.items()}
     no_ends = np.empty((2, 0), np.int64)
     ends = np.concatenate([no_ends, *(ends_in_large(block, e, firsts) for e in block.endpoints)], axis=1)
     graph = dgl.graph(tuple(torch.from_numpy(ends)), num_nodes=sum(totals))
-    has_types = len(block.num_nodes) + len(block.num_edges) > 2
+    has_types = len(block.lengths) > 2
     for frame, first, counts, inner in (
-        (graph.ndata, first_node, block.num_nodes, "inner_node"),
-        (graph.edata, first_edge, block.num_edges, "inner_edge"),
+        (graph.ndata, first_node, of_nodes, "inner_node"),
+        (graph.edata, first_edge, of_edges, "inner_edge"),
     ):
         number = torch.tensor([int(own.sum()) for own in counts.values()], dtype=torch.int64)
         total = int(number.sum())

@@ -135,10 +135,10 @@ class Segment:
                 if len(nodes) and not 0 <= nodes.min() <= nodes.max() < num_nodes[t]:
                     self.refuse((end, e, None), f"points outside graph {graph_id}")
             endpoints[e] = tuple(torch.from_numpy(nodes).to(schema.idtype) for nodes in ends.values())
-        of_nodes, of_edges, labels = schema.arranged(
+        features, labels = schema.arranged(
             lambda column: as_tensor(self._arrays[column][spans[column[1]]], schema.spec_of(column).dtype)
         )
-        graph = build_item(schema.graph_names, endpoints, num_nodes, of_nodes, of_edges)
+        graph = build_item(schema.graph_names, endpoints, num_nodes, features)
         return (graph, as_label({name: value[0] for name, value in labels.items()})) if labels else graph
 
     def values(self, key: Key, rows: slice | IntArray) -> Array:
@@ -231,8 +231,7 @@ def _name_of(first: int, i: int) -> str:
 def block_of(schema: Schema, lengths: Callable[[GraphType], IntArray], values: Callable[[Key], Array]) -> GraphBlock:
     """Return a block; `lengths` returns the number of nodes (edges) of each graph, `values` the rows of an array."""
     return GraphBlock(
-        {t: lengths(t) for t in schema.node_types},
-        {e: lengths(e) for e in schema.edge_types},
+        {t: lengths(t) for t in schema.features},
         {e: (values((ENDS[0], e, None)), values((ENDS[1], e, None))) for e in schema.edge_types},
         *schema.arranged(values),
     )

@@ -173,7 +173,7 @@ class StoreWriter:
         if block.schema is not None and block.schema.empty != self._schema.empty:
             self._schema = block.schema
             self._add_columns(*self._totals)
-        lengths: dict[Any, IntArray] = {**block.num_nodes, **block.num_edges}
+        lengths = block.lengths
         check_values(self._schema, lengths.__getitem__, block.column, where)
         for t, counts in lengths.items():
             # Where the rows of each graph end.
@@ -182,7 +182,7 @@ class StoreWriter:
             self._writers[offsets_key(t)].append(offsets)
         for e in self._schema.edge_types:
             for end, node_type, values in zip(ENDS, (e[0], e[2]), block.endpoints[e], strict=True):
-                check_endpoints(values, block.num_edges[e], block.num_nodes[node_type], where, "correct the source.")
+                check_endpoints(values, lengths[e], lengths[node_type], where, "correct the source.")
                 self._writers[end, e, None].append(values)
         for column, _ in self._schema.columns():
             if column in self._writers:
@@ -259,10 +259,9 @@ def blocks_of(
 
 
 def _schema_of(block: GraphBlock) -> Schema:
-    nodes = {t: _specs(arrays) for t, arrays in block.node_features.items()}
-    edges = {t: _specs(arrays) for t, arrays in block.edge_features.items()}
-    types = tuple(block.num_nodes), tuple(block.num_edges)
-    return Schema(*types, nodes, edges, _specs(block.labels), idtype=torch.int64, has_ids=True)
+    features = {t: _specs(arrays) for t, arrays in block.features.items()}
+    types = tuple(t for t in features if isinstance(t, str)), tuple(t for t in features if isinstance(t, tuple))
+    return Schema(*types, features, _specs(block.labels), idtype=torch.int64, has_ids=True)
 
 
 def _specs(arrays: Mapping[str, Array]) -> dict[str, ArraySpec]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from dgl_tuplepack._core.checks import printable
 from dgl_tuplepack._core.optional import load
-from dgl_tuplepack._core.text import printable
 from dgl_tuplepack.errors import InputError, SizesError
 from dgl_tuplepack.planning.histogram import quantiles
 from dgl_tuplepack.planning.sizes import IntArray

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from dgl_tuplepack._core.checks import OVERSIZE, UINT64_MAX, choice, whole_number
+from dgl_tuplepack._core.checks import OVERSIZE, UINT64_MAX, choice, printable, whole_number
 from dgl_tuplepack._core.files import writable, write_text
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack._core.seeds import key_of, shuffled
-from dgl_tuplepack._core.text import printable
 from dgl_tuplepack._version import __version__
 from dgl_tuplepack.errors import FormatError, InputError, LimitsError
 from dgl_tuplepack.planning.bounds import without_oversize

@@ -81,7 +81,7 @@ def _relative_time(batch: PaddedBatch, x: Tensor, backward: bool, rounds: int) -
 
     def step(row_pointers: dict[Any, Tensor] | None) -> None:
         ends = {edge_type: (batch.src, batch.dst)}
-        graph = build_graph(ends, {"_N": len(x)}, {"_N": {}}, {edge_type: {}}, row_pointers)
+        graph = build_graph(ends, {"_N": len(x)}, {"_N": {}, edge_type: {}}, row_pointers)
         out = dgl.ops.copy_u_sum(graph, x)
         if backward:
             out.sum().backward()

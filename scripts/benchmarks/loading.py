@@ -39,11 +39,12 @@ def synthetic_blocks(number: int, seed: int = 0) -> Iterator[GraphBlock]:
         nodes, edges = np.ascontiguousarray(sizes[:, 0]), np.ascontiguousarray(sizes[:, 1])
         most = np.repeat(nodes, edges)
         yield GraphBlock(
-            {NODE_TYPE: nodes},
-            {EDGE_TYPE: edges},
+            {NODE_TYPE: nodes, EDGE_TYPE: edges},
             {EDGE_TYPE: (generator.integers(0, most), generator.integers(0, most))},
-            {NODE_TYPE: {"feat": generator.integers(0, 119, (int(nodes.sum()), 9))}},
-            {EDGE_TYPE: {"feat": generator.integers(0, 5, (int(edges.sum()), 3))}},
+            {
+                NODE_TYPE: {"feat": generator.integers(0, 119, (int(nodes.sum()), 9))},
+                EDGE_TYPE: {"feat": generator.integers(0, 5, (int(edges.sum()), 3))},
+            },
             {"": generator.integers(0, 2, (len(nodes), 1))},
         )
 

@@ -55,10 +55,10 @@ def write_ogb(folder: Path, graphs: int, seed: int) -> None:
     ends = [joined(block.endpoints[EDGE_TYPE][end] for block in blocks) for end in (0, 1)]
     np.savez_compressed(
         raw / "data.npz", edge_index=np.stack(ends),
-        num_nodes_list=joined(block.num_nodes[NODE_TYPE] for block in blocks),
-        num_edges_list=joined(block.num_edges[EDGE_TYPE] for block in blocks),
-        node_feat=joined(block.node_features[NODE_TYPE]["feat"] for block in blocks),
-        edge_feat=joined(block.edge_features[EDGE_TYPE]["feat"] for block in blocks),
+        num_nodes_list=joined(block.lengths[NODE_TYPE] for block in blocks),
+        num_edges_list=joined(block.lengths[EDGE_TYPE] for block in blocks),
+        node_feat=joined(block.features[NODE_TYPE]["feat"] for block in blocks),
+        edge_feat=joined(block.features[EDGE_TYPE]["feat"] for block in blocks),
     )  # fmt: skip
     np.savez_compressed(raw / "graph-label.npz", graph_label=joined(block.labels[""] for block in blocks))
 

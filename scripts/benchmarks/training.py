@@ -89,8 +89,8 @@ class Molecules(Blocks):
         from ogb.utils.features import get_atom_feature_dims, get_bond_feature_dims
 
         for block in super().blocks():
-            block.node_features[NODE_TYPE]["feat"] %= np.array(get_atom_feature_dims())
-            block.edge_features[EDGE_TYPE]["feat"] %= np.array(get_bond_feature_dims())
+            block.features[NODE_TYPE]["feat"] %= np.array(get_atom_feature_dims())
+            block.features[EDGE_TYPE]["feat"] %= np.array(get_bond_feature_dims())
             yield block
 
 

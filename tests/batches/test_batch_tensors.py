@@ -82,12 +82,9 @@ def test_tensors_are_those_of_the_batch(content: Content, padding: dict[str, Any
                 assert_equal_tensors(one, other, name)
             else:
                 assert one == other
-    for counts, slots, kinds in (
-        (batch.nodes_per_graph_by_type, t.node_graph_slots, content.node_types),
-        (batch.edges_per_graph_by_type, t.edge_graph_slots, content.edge_types),
-    ):
+    for slots, kinds in ((t.node_graph_slots, content.node_types), (t.edge_graph_slots, content.edge_types)):
         for kind in kinds:
-            expected = [g for g, number in enumerate(counts[kind].tolist()) for _ in range(number)]
+            expected = [g for g, number in enumerate(batch.per_graph_by_type[kind].tolist()) for _ in range(number)]
             assert (slots[kind] if isinstance(slots, dict) else slots).tolist() == expected
     assert (t.row_pointers is not None) == padding["sort_edges"]
     assert_tensor_graph(batch)

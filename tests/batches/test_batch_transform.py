@@ -41,7 +41,7 @@ BATCH: dict[str, tuple[Any, tuple[str, ...]]] = {
     "none": (lambda batch: None, ("returned None", "must return the given batch")),
     "other": (lambda batch: batch.to("cpu"), ("must return the given batch",)),
     "source": (lambda batch: batch.src.zero_(), ("changed src", "may change only features and labels")),
-    "mask": (lambda batch: batch.node_mask.fill_(True), ("changed node_masks",)),
+    "mask": (lambda batch: batch.node_mask.fill_(True), ("changed masks",)),
     "ids": (lambda batch: setattr(batch, "graph_ids", None), ("changed graph_ids",)),
     "count": (lambda batch: setattr(batch, "num_real_graphs", 1), ("num_real_graphs",)),
     "rows": (lambda batch: batch.node_features.update(x=torch.ones(3, 2)), ("'x'", "[3, 2]", "31 rows")),

@@ -158,10 +158,7 @@ def test_a_transform_never_writes_into_the_graphs_of_the_dataset() -> None:
 
 def anything(batch: tp.PaddedBatch) -> tp.PaddedBatch:
     """Write into every row of every feature and label, in place and by new tensors, and make new columns."""
-    for features, mask in [
-        *((f, batch.node_masks_by_type[t]) for t, f in batch.node_features_by_type.items()),
-        *((f, batch.edge_masks_by_type[t]) for t, f in batch.edge_features_by_type.items()),
-    ]:
+    for features, mask in [(f, batch.masks_by_type[t]) for t, f in batch.features_by_type.items()]:
         for i, name in enumerate(list(features)):
             if i % 2:
                 features[name] = torch.full_like(features[name], 1)
@@ -174,7 +171,7 @@ def anything(batch: tp.PaddedBatch) -> tp.PaddedBatch:
 
 
 def padding_of(batch: tp.PaddedBatch) -> dict[Any, torch.Tensor]:
-    masks: dict[Any, torch.Tensor] = {**batch.node_masks_by_type, **batch.edge_masks_by_type, None: batch.graph_mask}
+    masks: dict[Any, torch.Tensor] = {**batch.masks_by_type, None: batch.graph_mask}
     return {column: values[~masks[column[1]]] for column, values in batch.columns().items()}
 
 
@@ -200,7 +197,7 @@ def test_padding_stays_padding_whatever_a_transform_of_a_batch_writes(
         assert rows.contiguous().flatten().view(torch.uint8).tolist() == (
             expected.contiguous().flatten().view(torch.uint8).tolist()
         )
-    for name in ("src_by_type", "dst_by_type", "node_masks_by_type", "edge_masks_by_type"):
+    for name in ("src_by_type", "dst_by_type", "masks_by_type"):
         for t, value in getattr(found, name).items():
             assert torch.equal(value, getattr(plain, name)[t])
 
@@ -220,9 +217,9 @@ def test_pad_to_limits_pads_any_batched_graph_as_the_collate_does(content: Conte
     )
     found = tp.transforms.PadToLimits(content.limits, content.packs_per_batch, **extra)(batch)
     for t in found.ntypes:
-        assert torch.equal(found.nodes[t].data.pop("node_mask"), expected.node_masks_by_type[t])
+        assert torch.equal(found.nodes[t].data.pop("node_mask"), expected.masks_by_type[t])
     for t in found.canonical_etypes:
-        assert torch.equal(found.edges[t].data.pop("edge_mask"), expected.edge_masks_by_type[t])
+        assert torch.equal(found.edges[t].data.pop("edge_mask"), expected.masks_by_type[t])
     assert_same_dgl_batch(found, expected.graph)
     for graph, same in zip(dgl.unbatch(batch), untouched, strict=True):
         assert_same_graph(graph, same)

@@ -31,7 +31,7 @@ def collate_of(content: Content, **settings: Any) -> tp.PaddedCollate:
 
 def masks_of(batch: tp.PaddedBatch) -> dict[Any, torch.Tensor]:
     """The mask of each type; that of graphs has the key None."""
-    return {**batch.node_masks_by_type, **batch.edge_masks_by_type, None: batch.graph_mask}
+    return {**batch.masks_by_type, None: batch.graph_mask}
 
 
 @given(contents(), PADDING)
@@ -67,11 +67,11 @@ def assert_static_shape(content: Content, settings: dict[str, Any], pad: tp.Padd
     slots = {}
     for t in content.node_types:
         slots[t] = p * maxima[f"nodes:{t}" if hetero else "nodes"] + 1
-        assert len(batch.node_masks_by_type[t]) == slots[t]
+        assert len(batch.masks_by_type[t]) == slots[t]
     for t in content.edge_types:
         covering = slots[t[2]] if settings["cover_padding"] else 0
         edges = p * maxima["edges:" + ":".join(t) if hetero else "edges"] + covering
-        assert len(batch.edge_masks_by_type[t]) == edges
+        assert len(batch.masks_by_type[t]) == edges
     assert len(batch.graph_mask) == p * content.limits.graphs + 1
     assert shapes_of(batch) == shapes_of(pad([])) == shapes_of(pad(content.items[:1]))
 
@@ -81,8 +81,7 @@ def assert_masks_and_counts(content: Content, batch: Any) -> None:
     number, masks = len(content.items), masks_of(batch)
     assert batch.num_real_graphs == number == batch.graph_mask.sum()
     assert batch.graph_mask[:number].all()
-    num_real = {**batch.num_real_nodes_by_type, **batch.num_real_edges_by_type}
-    counts = {**batch.nodes_per_graph_by_type, **batch.edges_per_graph_by_type}
+    num_real, counts = batch.num_real_by_type, batch.per_graph_by_type
     for t in (*content.node_types, *content.edge_types):
         graphs, is_nodes, mask, real, per_graph = content.graphs, isinstance(t, str), masks[t], num_real[t], counts[t]
         sizes = [graph.num_nodes(t) if is_nodes else graph.num_edges(t) for graph in graphs]
@@ -100,9 +99,9 @@ def assert_masks_and_counts(content: Content, batch: Any) -> None:
 def assert_padding_edges_stay_apart(content: Content, settings: dict[str, Any], batch: Any) -> None:
     """Padding edges join padding nodes only, as evenly as possible."""
     for t in content.edge_types:
-        mask = batch.edge_masks_by_type[t]
+        mask = batch.masks_by_type[t]
         for end, node_type in ((batch.src_by_type[t], t[0]), (batch.dst_by_type[t], t[2])):
-            nodes = batch.node_masks_by_type[node_type]
+            nodes = batch.masks_by_type[node_type]
             # Real edges join real nodes and padding edges padding nodes: nothing flows across.
             assert nodes[end[mask].long()].all()
             assert not nodes[end[~mask].long()].any()
@@ -129,7 +128,7 @@ def test_real_part_is_what_dgl_batches(content: Content, settings: dict[str, Any
     for t in content.node_types:
         real = expected.num_nodes(t)
         assert batch.graph.batch_num_nodes(t)[:number].tolist() == expected.batch_num_nodes(t).tolist()
-        for name, value in batch.node_features_by_type[t].items():
+        for name, value in batch.features_by_type[t].items():
             assert_equal_tensors(batch.graph.nodes[t].data[name], value)
             if real:
                 assert_equal_tensors(value[:real], expected.nodes[t].data[name])
@@ -138,7 +137,7 @@ def test_real_part_is_what_dgl_batches(content: Content, settings: dict[str, Any
         assert batch.graph.batch_num_edges(t)[:number].tolist() == expected.batch_num_edges(t).tolist()
         for found, right in zip(batch.graph.edges(etype=t), expected.edges(etype=t), strict=True):
             assert found[:real].tolist() == right.tolist()
-        for name, value in batch.edge_features_by_type[t].items():
+        for name, value in batch.features_by_type[t].items():
             assert_equal_tensors(batch.graph.edges[t].data[name], value)
             if real:
                 assert_equal_tensors(value[:real], expected.edges[t].data[name])

@@ -38,18 +38,18 @@ def test_edges_are_those_of_a_stable_sort(content: Content, cover: bool, idtype:
         order = torch.from_numpy(np.argsort(plain.dst_by_type[t].numpy(), kind="stable"))
         assert_equal_tensors(batch.src_by_type[t], plain.src_by_type[t][order])
         assert_equal_tensors(batch.dst_by_type[t], plain.dst_by_type[t][order])
-        assert batch.edge_features_by_type[t].keys() == plain.edge_features_by_type[t].keys()
-        for name, value in plain.edge_features_by_type[t].items():
-            assert_equal_tensors(batch.edge_features_by_type[t][name], value[order])
-        incoming = np.bincount(plain.dst_by_type[t].numpy(), minlength=len(plain.node_masks_by_type[t[2]]))
+        assert batch.features_by_type[t].keys() == plain.features_by_type[t].keys()
+        for name, value in plain.features_by_type[t].items():
+            assert_equal_tensors(batch.features_by_type[t][name], value[order])
+        incoming = np.bincount(plain.dst_by_type[t].numpy(), minlength=len(plain.masks_by_type[t[2]]))
         pointers = batch.row_pointers[t] if len(content.node_types) > 1 else batch.row_pointers
         assert pointers.dtype == torch.int64
         assert pointers.tolist() == [0, *np.cumsum(incoming).tolist()]
         # Real edges come first, and those of a graph stay together.
-        assert not batch.edge_masks_by_type[t].int().diff().gt(0).any()
+        assert not batch.masks_by_type[t].int().diff().gt(0).any()
     same = {
         name: getattr(plain, name)
-        for name in ("src_by_type", "dst_by_type", "edge_features_by_type", "row_pointers_by_type", "edge_orders")
+        for name in ("src_by_type", "dst_by_type", "features_by_type", "row_pointers_by_type", "edge_orders")
     }
     assert_same_batch(replace(batch, **same), plain)
 
@@ -64,7 +64,7 @@ def test_unpadding_gives_each_graph_its_own_order_back(content: Content, by_grap
         if by_graph:
             batch.graph.edges[t].data["twice"] = value
         else:
-            batch.edge_features_by_type[t]["twice"] = value
+            batch.features_by_type[t]["twice"] = value
     first = dict.fromkeys(content.edge_types, 0)
     for moved in (copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each)), lambda each: each.to("cpu")):
         assert_same_batch(moved(batch), batch)

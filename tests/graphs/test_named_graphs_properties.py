@@ -134,10 +134,7 @@ def test_batches_of_a_store_are_those_of_collate(data: st.DataObject, content: N
             assert_same_batch(device_padded[ids], right)
         stored = store.padded(content.limits, as_stored=True, **settings)[order]
         for (content_, t, name), _ in store.schema.index_columns.items():
-            by_type = {"node_feature": stored.node_features_by_type, "edge_feature": stored.edge_features_by_type}.get(
-                content_
-            )
-            value = as_dict(stored.labels)[name] if by_type is None else by_type[t][name]
+            value = as_dict(stored.labels)[name] if content_ == "label" else stored.features_by_type[t][name]
             assert value.dtype in (torch.int32, torch.int64), "narrow integers have no room for indices of a batch"
 
 

@@ -125,9 +125,9 @@ def test_packed_loader_gives_the_same_batches_from_a_copy(kind: str, padded: boo
     for one, right in zip(found, expected, strict=True):
         if padded:
             assert_same_batch(one, right)
-            for t, features in one.node_features_by_type.items():
+            for t, features in one.features_by_type.items():
                 assert [v.requires_grad for v in features.values()] == [
-                    v.requires_grad for v in right.node_features_by_type[t].values()
+                    v.requires_grad for v in right.features_by_type[t].values()
                 ]
         else:
             assert_same_value(list(one) if isinstance(one, tuple) else one, right)

@@ -188,11 +188,9 @@ def test_narrowing_loses_nothing(data: st.DataObject, content: Content, block: i
         tensors = [(("label", None, ""), plain.labels, narrow.labels)] if isinstance(plain.labels, torch.Tensor) else []
         if isinstance(plain.labels, dict):
             tensors = [(("label", None, n), plain.labels[n], narrow.labels[n]) for n in plain.labels]
-        for kind, wide, small in (
-            ("node", plain.node_features_by_type, narrow.node_features_by_type),
-            ("edge", plain.edge_features_by_type, narrow.edge_features_by_type),
-        ):
-            tensors += [((kind, t, n), wide[t][n], small[t][n]) for t in wide for n in wide[t]]
+        for t, own in plain.features_by_type.items():
+            kind = "node" if isinstance(t, str) else "edge"
+            tensors += [((kind, t, n), own[n], narrow.features_by_type[t][n]) for n in own]
         assert len(tensors) == len(expected)
         for key, value, stored in tensors:
             assert stored.dtype == expected[key]

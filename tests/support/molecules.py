@@ -20,8 +20,8 @@ def random_molecules(sizes: GraphSizes, seed: int = 0) -> list[tuple[Any, Any]]:
 
     offsets = np.concatenate([np.zeros((1, 2), dtype=np.int64), np.cumsum(sizes.array, axis=0)])
     src, dst = (torch.from_numpy(end) for end in block.endpoints[EDGE_TYPE])
-    atoms = torch.from_numpy(block.node_features[NODE_TYPE]["kind"])
-    bonds = torch.from_numpy(block.edge_features[EDGE_TYPE]["kind"])
+    atoms = torch.from_numpy(block.features[NODE_TYPE]["kind"])
+    bonds = torch.from_numpy(block.features[EDGE_TYPE]["kind"])
     items = []
     for graph in range(len(sizes)):
         nodes = slice(offsets[graph, 0], offsets[graph + 1, 0])

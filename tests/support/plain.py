@@ -28,7 +28,7 @@ class Plain(Source):
 
     def sizes(self, cache: Any = None) -> GraphSizes:
         """Return the sizes of the block."""
-        return GraphSizes(np.stack([*self.block.num_nodes.values(), *self.block.num_edges.values()], axis=1))
+        return GraphSizes(np.stack([*self.block.lengths.values()], axis=1))
 
     def num_graphs(self) -> int:
         """Return the number of graphs."""
@@ -62,11 +62,12 @@ def plain_graphs(
         return (draw * np.repeat(nodes[node_type], edges[edge_type])).astype(np.int64)
 
     block = GraphBlock(
-        nodes,
-        edges,
+        {**nodes, **edges},
         {t: (ends(t, t[0]), ends(t, t[2])) for t in edge_types},
-        {t: columns(node_specs, int(nodes[t].sum())) for t in node_types},
-        {t: columns(edge_specs, int(edges[t].sum())) for t in edge_types},
+        {
+            **{t: columns(node_specs, int(nodes[t].sum())) for t in node_types},
+            **{t: columns(edge_specs, int(edges[t].sum())) for t in edge_types},
+        },
         columns(label_specs, number),
     )
 
@@ -76,8 +77,7 @@ def plain_graphs(
     schema = Schema(
         node_types,
         edge_types,
-        dict.fromkeys(node_types, as_specs(node_specs)),
-        dict.fromkeys(edge_types, as_specs(edge_specs)),
+        {**dict.fromkeys(node_types, as_specs(node_specs)), **dict.fromkeys(edge_types, as_specs(edge_specs))},
         as_specs(label_specs),
         torch.int64,
         has_ids=True,

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgl_tuplepack import GraphStore, SizeHistogram
-from dgl_tuplepack._core.text import printable
+from dgl_tuplepack._core.checks import printable
 from dgl_tuplepack.tools.drawing import label
 from tests.support.command import Run
 

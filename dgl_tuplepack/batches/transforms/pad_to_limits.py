@@ -85,10 +85,8 @@ class PadToLimits(BaseTransform):  # type: ignore[misc]
         )  # fmt: skip
         batch = padded_batch(shape, tensors_of(schema, graph, {}))
         if self.masks:
-            for t, mask in batch.node_masks_by_type.items():
-                batch.node_features_by_type[t][_NODE_MASK] = mask
-            for e, mask in batch.edge_masks_by_type.items():
-                batch.edge_features_by_type[e][_EDGE_MASK] = mask
+            for t, mask in batch.masks_by_type.items():
+                batch.features_by_type[t][_NODE_MASK if isinstance(t, str) else _EDGE_MASK] = mask
         return batch.graph
 
     def __repr__(self) -> str:

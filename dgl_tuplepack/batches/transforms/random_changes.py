@@ -118,20 +118,21 @@ def _with_feature(
     if not isinstance(batch, PaddedBatch):
         raise SchemaError(f"a batch transform needs a PaddedBatch, but got {shown(batch)}; see batch_transform.")
     batch.sync_with_graph()
-    types = [t for t, features in batch.node_features_by_type.items() if name in features]
+    of_types = {t: batch.features_by_type[t] for t in batch.node_types}
+    types = [t for t, features in of_types.items() if name in features]
     if not types:
-        known = sorted({n for features in batch.node_features_by_type.values() for n in features})
+        known = sorted({n for features in of_types.values() for n in features})
         raise SchemaError(
             f"the batch has no node feature {shown(name)}; its node features are {known}; correct the name."
         )
     slots = batch.node_graph_slots
     for t in types:
-        dtype = batch.node_features_by_type[t][name].dtype
+        dtype = of_types[t][name].dtype
         if floating and not dtype.is_floating_point:
             raise SchemaError(f"the node feature {name!r} is {dtype}, but must be floating-point; convert it first.")
-        if batch.indexed_by(("node_feature", t, name), batch.node_features_by_type[t][name]) is not None:
+        if batch.indexed_by(("node_feature", t, name), of_types[t][name]) is not None:
             raise SchemaError(
                 f"the node feature {name!r} holds indices, which the transform would break; name another feature."
             )
         type_slots = slots[t] if isinstance(slots, dict) else slots
-        yield batch.node_features_by_type[t], batch.num_real_nodes_by_type[t], type_slots
+        yield of_types[t], batch.num_real_by_type[t], type_slots

@@ -76,7 +76,7 @@ class ChunkedGraph:
             reason = f"{error} is missing" if isinstance(error, KeyError) else f"{error!s:.300}"
             raise FormatError(f"{self.path / METADATA} describes no chunked graph ({reason}); correct it.") from error
         # The node data `graph_id` is not a feature, but the graph of each node.
-        self._ids = {t: data.pop(GRAPH_ID) for t, data in self._node_data.items() if GRAPH_ID in data}
+        self._ids = {t: self._features[t].pop(GRAPH_ID) for t in self._num_nodes if GRAPH_ID in self._features[t]}
         self.record: GraphRecord | None = None
         if RECORD_KEY in document and graph_ids is None:
             self.record = GraphRecord.load(inside(self.path, document[RECORD_KEY], False))
@@ -110,20 +110,20 @@ class ChunkedGraph:
             types[name]: opened(f"edges {name}", document["edges"][name], number, pairs=True)
             for name, number in totals.items()
         }
-        self._node_data = {t: data_of("node_data", t, number) for t, number in self._num_nodes.items()}
-        self._edge_data = {types[name]: data_of("edge_data", name, number) for name, number in totals.items()}
+        self._features: dict[Any, dict[str, RowFiles]]
+        self._features = {t: data_of("node_data", t, number) for t, number in self._num_nodes.items()}
+        self._features |= {types[name]: data_of("edge_data", name, number) for name, number in totals.items()}
 
     def _check_record(self, schema: Any) -> None:
         """Raise FormatError unless the files have the types and features of the recorded `schema`."""
-        contents: Any = (("node_feature", self._node_data), ("edge_feature", self._edge_data))
         found = {
-            (content, t, name): (str(files.empty.dtype), files.empty.shape[1:])
-            for content, by_type in contents for t, data in by_type.items() for name, files in data.items()
+            (t, name): (str(files.empty.dtype), files.empty.shape[1:])
+            for t, data in self._features.items() for name, files in data.items()
         }  # fmt: skip
         # numpy has no bfloat16, so the bits of bfloat16 values are stored as uint16.
         expected = {
-            column: (str(spec.dtype).removeprefix("torch.").replace("bfloat16", "uint16"), spec.shape)
-            for column, spec in schema.columns() if column[0] != "label"
+            (t, name): (str(spec.dtype).removeprefix("torch.").replace("bfloat16", "uint16"), spec.shape)
+            for (_, t, name), spec in schema.columns() if t is not None
         }  # fmt: skip
         types = [*self._num_nodes], [*self._edges]
         if found != expected or types != ([*schema.node_types], [*schema.edge_types]):
@@ -167,7 +167,7 @@ class ChunkedGraph:
                 f"{joined.max()}; the folder is damaged, write the chunks again."
             )
         labels = {} if record is None else record.labels
-        large = LargeGraph(str(self.path), number, ids, self._edges, self._node_data, self._edge_data, labels)
+        large = LargeGraph(str(self.path), number, ids, self._edges, self._features, labels)
         if record is not None and not np.array_equal(large.sizes().array, record.sizes):
             raise FormatError(f"the graphs in {self.path} have other sizes than were recorded; write the chunks again.")
         return large

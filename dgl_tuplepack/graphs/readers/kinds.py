@@ -13,10 +13,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from dgl_tuplepack._core import registry
 from dgl_tuplepack._core.checks import as_path
 from dgl_tuplepack._core.files import cannot
-from dgl_tuplepack._core.optional import load
+from dgl_tuplepack._core.optional import is_loaded, load, registered
 from dgl_tuplepack.errors import FormatError, SizesError
 from dgl_tuplepack.graphs.items import Identified, WithIds, begins_with_graph
 from dgl_tuplepack.graphs.readers.chunked import ChunkedSource
@@ -154,11 +153,11 @@ KINDS = [
         signs=("metadata.json",),
     ),
     Kind(
-        lambda: registry.find("stored"),
+        lambda: registered("stored"),
         path="a store, a dataset of shards",
         object="a GraphStore or MultiStore",
         signs=("metadata.json", "manifest.json"),
-        may_be_object=lambda: registry.is_loaded("stored"),
+        may_be_object=lambda: is_loaded("stored"),
         needs="torch",
     ),
     Kind(

@@ -50,8 +50,7 @@ class LargeGraph:
     # Source and destination of each edge, [E_t, 2]; nodes are numbered 0..V_t-1 in each type.
     edges: Mapping[EdgeType, Rows]
     # Features [V_t, ...] and [E_t, ...] by type and name, and labels [N, ...] by name.
-    node_data: Mapping[str, Mapping[str, Rows]]
-    edge_data: Mapping[EdgeType, Mapping[str, Rows]]
+    features: Mapping[Any, Mapping[str, Rows]]
     labels: Mapping[str, Array] = field(default_factory=dict)
 
     def blocks(self) -> Iterator[GraphBlock]:
@@ -73,11 +72,9 @@ class LargeGraph:
             # Source and destination of each edge of this block, as nodes of the large graph, [n, 2].
             ends = {e: edges[rows[e]] for e, edges in self.edges.items()}
             yield GraphBlock(
-                {t: counts[t][begin:end] for t in self.graph_of_node},
-                {e: counts[e][begin:end] for e in self.edges},
+                {t: own[begin:end] for t, own in counts.items()},
                 {e: (position[e[0]][pairs[:, 0]], position[e[2]][pairs[:, 1]]) for e, pairs in ends.items()},
-                {t: {n: values[rows[t]] for n, values in data.items()} for t, data in self.node_data.items()},
-                {e: {n: values[rows[e]] for n, values in data.items()} for e, data in self.edge_data.items()},
+                {t: {n: values[rows[t]] for n, values in data.items()} for t, data in self.features.items()},
                 {name: values[begin:end] for name, values in self.labels.items()},
             )
 
@@ -126,7 +123,7 @@ def ends_in_large(block: GraphBlock, e: EdgeType, firsts: Mapping[str, IntArray]
     ``firsts[t]`` has the number of the first node of type `t` of each small graph in the large graph.
     """
     # Endpoints in a block count from 0 in each small graph.
-    counts = block.num_edges[e]
+    counts = block.lengths[e]
     return [own + np.repeat(firsts[t], counts) for t, own in zip((e[0], e[2]), block.endpoints[e], strict=True)]
 
 
@@ -318,10 +315,8 @@ class PartSource(Source):
         first = dict(zip(node_types, np.cumsum([0, *(totals[t] for t in node_types)]), strict=False))
         edges = {e: own - [first[e[0]], first[e[2]]] for e, own in zip(edge_types, split, strict=False)}
         data: Any = {t: self._features_of(t, features, totals[t], specs) for t, specs in schema.features.items()}
-        nodes, of_edges = {t: data[t] for t in node_types}, {e: data[e] for e in edge_types}
-        return LargeGraph(
-            str(self._folder), self.num_graphs(), graph_of_node, edges, nodes, of_edges, self.record.labels
-        ).blocks()
+        number, labels = self.num_graphs(), self.record.labels
+        return LargeGraph(str(self._folder), number, graph_of_node, edges, data, labels).blocks()
 
     def _features_of(
         self, t: GraphType, features: Mapping[str, Any], total: int, specs: Mapping[str, Any]

@@ -287,12 +287,11 @@ class OgbFolder:
                 # How many rows of labels, of nodes and of edges to read.
                 number, of_nodes, of_edges = len(nodes[block]), int(nodes[block].sum()), int(edges[block].sum())
                 yield GraphBlock(
-                    num_nodes={NODE_TYPE: nodes[block]},
-                    num_edges={EDGE_TYPE: edges[block] * doubled},
+                    lengths={NODE_TYPE: nodes[block], EDGE_TYPE: edges[block] * doubled},
                     endpoints={EDGE_TYPE: self._endpoints(ends, of_edges)},
-                    node_features={NODE_TYPE: {name: table.read(of_nodes) for name, table in node_tables.items()}},
-                    edge_features={
-                        EDGE_TYPE: {n: np.repeat(t.read(of_edges), doubled, axis=0) for n, t in edge_tables.items()}
+                    features={
+                        NODE_TYPE: {name: table.read(of_nodes) for name, table in node_tables.items()},
+                        EDGE_TYPE: {n: np.repeat(t.read(of_edges), doubled, axis=0) for n, t in edge_tables.items()},
                     },
                     labels={name: as_label(table.read(number)) for name, table in label_tables.items()},
                 )

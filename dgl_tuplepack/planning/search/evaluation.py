@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dgl_tuplepack._core.checks import INT64_MAX
-from dgl_tuplepack._core.files import write_text
-from dgl_tuplepack._core.text import csv_text
+from dgl_tuplepack._core.files import csv_text, write_text
 from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.planning.bounds.instance import as_instance, quick_bound
 from dgl_tuplepack.planning.bounds.pattern_lp import Effort

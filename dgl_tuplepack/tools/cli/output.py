@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dgl_tuplepack._core.text import printable
+from dgl_tuplepack._core.checks import printable
 
 
 def note(text: str) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from dgl_tuplepack._core.text import csv_text
+from dgl_tuplepack._core.files import csv_text
 from dgl_tuplepack.planning.bounds import without_oversize
 from dgl_tuplepack.planning.buckets import FEWEST, MOST, all_of
 from dgl_tuplepack.planning.histogram import SizeHistogram

@@ -18,13 +18,13 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor, nn
 
+from dgl_tuplepack._core.checks import printable
 from dgl_tuplepack._core.files import writing
 from dgl_tuplepack._core.kernels.molecules import draw_bonds, draw_kinds
 from dgl_tuplepack._core.kernels.random import derive_key
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack._core.progress import progress_bar
 from dgl_tuplepack._core.seeds import key_of, shuffled
-from dgl_tuplepack._core.text import printable
 from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.batches.tensors import BatchTensors
 from dgl_tuplepack.compiling.compile import compile
@@ -372,11 +372,9 @@ class Molecules(Source):
         src, dst = atoms[ends + first_nodes[graph_of_edge]]
         bound = np.bincount(graph_of_edge[(src == _NITROGEN) & (dst == _OXYGEN)], minlength=len(sizes)) > 0
         return GraphBlock(
-            {NODE_TYPE: np.ascontiguousarray(sizes.num_nodes)},
-            {EDGE_TYPE: np.ascontiguousarray(sizes.num_edges)},
+            {NODE_TYPE: np.ascontiguousarray(sizes.num_nodes), EDGE_TYPE: np.ascontiguousarray(sizes.num_edges)},
             {EDGE_TYPE: (ends[0], ends[1])},
-            {NODE_TYPE: {"kind": atoms}},
-            {EDGE_TYPE: {"kind": bonds}},
+            {NODE_TYPE: {"kind": atoms}, EDGE_TYPE: {"kind": bonds}},
             {"": bound.astype(np.float32)[:, None]},
         )
 
