@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import dgl_tuplepack as tp
+from dgl_tuplepack.storage.view import BatchMemory, fields_of
 from tests.support.graphs import assert_same_batch, generator, random_graph, random_tensor
 from tests.support.stores import molecules, purchases
 
@@ -104,6 +105,13 @@ def test_memory_is_not_used_again_while_something_reads_it(name: str, tmp_path: 
     separate = padded.store.padded(padded.shape.limits, separate=True)
     for i, taken in enumerate(kept):
         assert feature_of(taken).equal(separate[[i, 7 - i]].node_features["x"])
+
+
+def test_of_many_deleted_batches_the_memory_of_two_is_kept(tmp_path: Path) -> None:
+    memory = BatchMemory(fields_of(large_store(tmp_path).shape))
+    held = [memory.take() for _ in range(5)]
+    del held
+    assert {len(free) for free in memory._free if free is not None} == {2}
 
 
 @given(kept_or_deleted=st.lists(st.booleans(), min_size=3, max_size=12))
