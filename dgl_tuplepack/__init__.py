@@ -10,6 +10,7 @@ from dgl_tuplepack._version import __version__ as __version__
 
 # Lower rooms (subpackages) must not import these objects of higher rooms, so they find the objects by their role.
 _register("histogram_of", "dgl_tuplepack.graphs.readers.kinds:histogram_of")
+_register("compile_model", "dgl_tuplepack.loading.static_model:compile_model")
 _register("stored", "dgl_tuplepack.storage.reader:Stored")
 
 # Not imported from `typing`: that import is slow, and Ctrl-C during an import shows a traceback on the command line.

@@ -54,6 +54,8 @@ class Checked(NamedTuple):
 
     # Description of the worst difference.
     difference: str = ""
+    # Description of the worst difference between results with padding and without, both uncompiled.
+    with_padding: str = ""
     # Names of up to three tensors that the function writes to, except buffers.
     writes: str = ""
     # Reason why nothing was compared.
@@ -72,22 +74,29 @@ def check_call(
     paths: Mapping[str, Any],
     same_draws: bool,
     uniform_dropout: bool,
+    padded: Callable[..., Any] | None = None,
 ) -> Checked:
     """Call `compiled`, call `function` on copies of the tensors, and compare the results; nothing else changes.
 
-    `paths` holds the values inside the arguments by path. `same_draws`: compiled code draws the same random numbers as
+    `padded` is an uncompiled function that pads, and whose results must equal those of `function`; `compiled` then
+    pads too. `paths` holds the values inside the arguments by path. `same_draws`: compiled code draws the same random numbers as
     uncompiled code. `uniform_dropout`: it makes the masks of dropout from uniform random numbers.
     """
     modules = modules_of(function, *args, *kwargs.values())
     if problem := problem_of(modules):
         return Checked(skipped=problem)
 
-    def run(**settings: Any) -> Reference:
+    def run(function: Callable[..., Any] = function, **settings: Any) -> Reference:
         own_args, own_kwargs = _copy_containers(args), _copy_containers(dict(kwargs))
         return run_on_copies(function, own_args, own_kwargs, modules, uniform_dropout=uniform_dropout, **settings)
 
+    # Random numbers of dropout, and the random states afterwards, are those of a run with padding, if there is one.
+    given: dict[str, Any] = {}
     try:
-        reference = run()
+        drawing = reference = run(padded or function)
+        if padded is not None:
+            given = {"dropout_draws": reference.dropout_draws}
+            reference = run(**given)
     except Exception as error:
         first_line = str(error).partition("\n")[0][:200]
         return Checked(skipped=f"on copies of its tensors, it raises {type(error).__name__}: {first_line}")
@@ -99,9 +108,6 @@ def check_call(
     if reference.draws and not same_draws:
         functions = ", ".join(sorted(reference.draws))
         return Checked(skipped=f"compiled code draws different random numbers in {functions}")
-    found = _run_compiled(compiled, args, kwargs, modules, reference)
-    if found is None:
-        return Checked(skipped="compiled code draws different random numbers")
     expected = _values(reference.outputs, reference.gradients, reference.buffers)
     if not any(group == "output" for group, _ in expected):
         return Checked(skipped="it returns no tensors")
@@ -111,12 +117,22 @@ def check_call(
         if settings.get("exact") and reference.draws:
             return None
         try:
-            again = run(dropout_dtypes=reference.dropout_dtypes, **settings)
+            again = run(dropout_dtypes=reference.dropout_dtypes, **given, **settings)
             values = _values(again.outputs, again.gradients, again.buffers)
         except Exception:
             return None
         return values if values.keys() == expected.keys() else None
 
+    if padded is not None:
+        with_padding = _values(drawing.outputs, drawing.gradients, drawing.buffers)
+        # One of the two may not read a tensor, whose gradient is then 0.
+        unread = {key: torch.zeros_like(each) for key, each in expected.items() if key[0] == "gradient"}
+        with_padding = {key: each for key, each in (unread | with_padding).items() if key in unread or key[0] != "gradient"}
+        if difference := difference_of(with_padding, expected, names, rerun, ("with padding", "without")):
+            return Checked(with_padding=difference)
+    found = _run_compiled(compiled, args, kwargs, modules, reference, drawing.random_states)
+    if found is None:
+        return Checked(skipped="compiled code draws different random numbers")
     return Checked(
         difference=difference_of(found, expected, names, rerun),
         not_finite=_not_finite(expected, names),
@@ -150,13 +166,14 @@ def _run_compiled(
     kwargs: Mapping[str, Any],
     modules: list[nn.Module],
     reference: Reference,
+    expected_states: list[Tensor],
 ) -> Values | None:
     """Call compiled code on the caller's tensors, and return the results; None if it draws other random numbers."""
     # id of a tensor with a ``grad_fn`` -> the leaf that is passed in its place, see `_copy_containers`.
     cut: dict[int, Tensor] = {}
     with kept_generators(), modules_kept(modules):
         outputs = tensors_of(compiled(*_copy_containers(args, cut), **_copy_containers(dict(kwargs), cut)), "result")
-        if not all(map(torch.equal, reference.random_states, random_states())):
+        if not all(map(torch.equal, expected_states, random_states())):
             return None
         inputs = {id(each.original): cut.get(id(each.original), each.original) for each in reference.copies}
         found = gradients_of(outputs, [*inputs.values()])
@@ -199,15 +216,21 @@ def _names(modules: list[nn.Module], reference: Reference, paths: Mapping[str, A
 
 
 def difference_of(
-    found: Values, expected: Values, names: Mapping[Any, str], rerun: Callable[..., Values | None]
+    found: Values,
+    expected: Values,
+    names: Mapping[Any, str],
+    rerun: Callable[..., Values | None],
+    ways: tuple[str, str] = ("compiled", "uncompiled"),
 ) -> str:
     """Return a description of the worst difference of compiled results, `found`; empty if rounding explains all.
+
+    `ways` says in messages how `found` and `expected` were computed.
 
     `rerun` runs uncompiled code again, and returns None if that fails: with ``exact=True`` in float64, with
     ``copy=function`` on copies that `function` makes of tensors.
     """
-    if (structure := _structure(found)) != _structure(expected):
-        return f"compiled code returns {structure}, and uncompiled code {_structure(expected)}"
+    if found.keys() != expected.keys() or _structure(found) != _structure(expected):
+        return f"it returns {_structure(found)} {ways[0]}, and {_structure(expected)} {ways[1]}"
     exact = rerun(exact=True)
     # If an entry overflows in float32 but not in float64, the float32 result of uncompiled code is the target.
     target = expected if exact is None else {key: _target(each, expected[key]) for key, each in exact.items()}
@@ -233,7 +256,7 @@ def difference_of(
     worst = max(ratios, key=lambda key: ratios[key])
     size = scales[worst] or 1
     return (
-        f"{_title(worst, names)} is {_shown(found[worst])} compiled and {_shown(expected[worst])} uncompiled, a "
+        f"{_title(worst, names)} is {_shown(found[worst])} {ways[0]} and {_shown(expected[worst])} {ways[1]}, a "
         f"difference of {_distance(found[worst], expected[worst]) / size:.2g} of its size, of which rounding explains "
         f"{rounding[worst] / size:.2g}"
     )

@@ -26,6 +26,7 @@ import torch
 from torch import nn
 
 from dgl_tuplepack._core.checks import shown, true_or_false, whole_number
+from dgl_tuplepack._core.optional import registered
 from dgl_tuplepack._core.progress import notice
 from dgl_tuplepack.compiling import torch_private
 from dgl_tuplepack.compiling.check import Checked, check_call
@@ -38,18 +39,20 @@ from dgl_tuplepack.graphs.named import is_graph
 
 # If a comparison is inconclusive, for example for a batch of padding only, the next call is compared too, up to this
 # many calls in total.
-_MAX_COMPARISONS = 4
+MAX_COMPARISONS = 4
 _DEFAULT_SHAPES = 4
 
 
 def compile(
     function: Callable[..., Any],
+    loader: Any = None,
     *,
     dynamic: bool | None = False,
     fullgraph: bool = True,
     options: Mapping[str, Any] | None = None,
     shapes: int | None = None,
     check: bool | str = True,
+    rows: Mapping[str, str | None] | None = None,
     **torch_arguments: Any,
 ) -> Any:
     """Compile a model, or a function that computes a loss, with `torch.compile` and settings that are fast on graphs.
@@ -141,6 +144,13 @@ def compile(
             f"torch {torch.__version__} is {remark_on(torch.__version__)}; install it, or call the function itself."
         )
     settings = {"dynamic": dynamic, "fullgraph": fullgraph, **torch_arguments}
+    if loader is not None:
+        if shapes is not None or dynamic is not False:
+            raise CompileError("shapes and dynamic do not apply to compile(model, loader), whose shapes the loader has.")
+        compile_model = registered("compile_model")
+        return compile_model(function, loader, _checked_options(options, torch_arguments), settings, check, rows)
+    if rows is not None:
+        raise CompileError("rows is for compile(model, loader), but no loader is given; give one, or leave rows out.")
     max_shapes = _DEFAULT_SHAPES if shapes is None else whole_number("shapes", shapes, 1, 10_000, CompileError)
     options = _checked_options(options, torch_arguments)
     compiled = CompiledFunction(function, options, settings, max_shapes, shapes is None, check)
@@ -198,6 +208,8 @@ class CompiledFunction:
         self._arguments = function, options, settings, max_shapes, warns_of_new_shapes, check
         # `options` and `settings` are passed on to torch.compile.
         self._function, self._options, self._settings = function, options, settings
+        # What torch compiles: a subclass may pad the arguments before, and cut the results afterwards.
+        self._traced = function
         self._max_shapes, self._warns_of_new_shapes, self._check = max_shapes, warns_of_new_shapes, check
         self._has_recurrent_layers = self._has_changed_cache = False
         self._recompile_limit: int | None = None
@@ -210,7 +222,7 @@ class CompiledFunction:
         # Signatures of the calls that `_prepare` has checked.
         self._signatures: set[Any] = set()
         # How many more calls may be compared to check the latest compiled code.
-        self._comparisons_left = _MAX_COMPARISONS if check else 0
+        self._comparisons_left = MAX_COMPARISONS if check else 0
         # None before the first call; `self._function` if the function stays uncompiled.
         self._compiled: Callable[..., Any] | None = None
         # Threads that call the function at the same time compile it only once.
@@ -245,12 +257,15 @@ class CompiledFunction:
         result = self._run(*args, **kwargs)
         if torch_private.number_of_graphs() != graphs_before and self._check:
             # Torch has recompiled, for example because an attribute or the number of threads has changed.
-            self._comparisons_left = _MAX_COMPARISONS
+            self._comparisons_left = MAX_COMPARISONS
             self._compare_if_unchecked(args, kwargs)
+        self._show_warnings()
+        return result
+
+    def _show_warnings(self) -> None:
         for text in [text for text, is_shown in self._warnings.items() if not is_shown]:
             self._warnings[text] = True
-            warnings.warn(text, stacklevel=2)
-        return result
+            warnings.warn(text, stacklevel=3)
 
     def _warn(self, text: str) -> None:
         self._warnings.setdefault(text, False)
@@ -267,7 +282,7 @@ class CompiledFunction:
             if shapes not in self._compiled_shapes:
                 if self._settings["dynamic"] is False:
                     self._check_new_shapes(leaves, shapes)
-                    self._comparisons_left = _MAX_COMPARISONS if self._check else 0
+                    self._comparisons_left = MAX_COMPARISONS if self._check else 0
                 self._compiled_shapes.append(shapes)
             with notice(f"compiling {self._name} (15 to 40 s; 2 to 4 s from torch's cache on disk)"):
                 self._compare_if_unchecked(args, kwargs)
@@ -300,7 +315,7 @@ class CompiledFunction:
         # The compiler pass of this package makes dropout draw uniform numbers.
         uniform_dropout = not same_draws and torch_private.PASS_OPTION in options
         try:
-            found = check_call(self._function, self._run, args, kwargs, leaves, same_draws, uniform_dropout)
+            found = self._checked(args, kwargs, leaves, same_draws, uniform_dropout)
         except Exception as error:
             # `_run` handles failures of torch's compiler in the forward pass. But torch generates the code of the
             # backward pass only when `check_call` computes gradients.
@@ -313,7 +328,13 @@ class CompiledFunction:
                 f"{self._name} writes to {found.writes}, so it cannot be called twice to compare compiled with "
                 "uncompiled results; return a new tensor, make the tensor a buffer of a module, or give check=False."
             )
-        if found.difference:
+        if found.with_padding:
+            text = f"{self._name} gives other results with padding: {found.with_padding}"
+            if self._check != "warn":
+                raise CompileError(f"{text}; {self._remedy_of_padding()}")
+            self._warn(f"{text}; it runs without padding, uncompiled.")
+            self._compiled = self._function
+        elif found.difference:
             text = f"torch {torch.__version__} compiles {self._name} wrongly: {found.difference}"
             if bug := bug_of(torch.__version__):
                 text += f" (known bug of this torch: {bug})"
@@ -325,6 +346,12 @@ class CompiledFunction:
             self._warn(f"{text}; it stays uncompiled.")
             self._compiled = self._function
         return found
+
+    def _checked(self, args: Any, kwargs: Any, leaves: Mapping[str, Any], *draws: bool) -> Checked:
+        return check_call(self._function, self._run, args, kwargs, leaves, *draws)
+
+    def _remedy_of_padding(self) -> str:
+        return ""
 
     def _wrapped_by_torch(self, device: str) -> Callable[..., Any]:
         """Return the function wrapped by torch's compiler; return it uncompiled if the compiler cannot start."""
@@ -340,7 +367,7 @@ class CompiledFunction:
         settings = {**torch_private.supported_arguments(own_limit), **self._settings}
         # Older releases of torch have no such argument: `_run` then sets the limit.
         self._recompile_limit = None if "recompile_limit" in settings else own_limit["recompile_limit"]
-        function, options = _with_own_code(self._function), self._inductor_options or None
+        function, options = _with_own_code(self._traced), self._inductor_options or None
         return torch.compile(function, options=options, **settings)
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:

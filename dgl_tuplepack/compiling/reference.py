@@ -68,6 +68,8 @@ class Reference(NamedTuple):
     random_states: list[Tensor]
     # dtype of the random numbers of each call of dropout, in the order of the calls.
     dropout_dtypes: list[torch.dtype]
+    # The random numbers of each call of dropout that drew them as compiled code does.
+    dropout_draws: list[Tensor]
 
 
 def is_running() -> bool:
@@ -85,14 +87,16 @@ def run_on_copies(
     exact: bool = False,
     uniform_dropout: bool = False,
     dropout_dtypes: Sequence[torch.dtype] = (),
+    dropout_draws: Sequence[Tensor] | None = None,
 ) -> Reference:
     """Run `function` on copies made by `copy`, in float64 if `exact`; random generators and `modules` stay unchanged.
 
     With `uniform_dropout`, dropout draws as our pass makes compiled code draw; if `exact`, in the `dropout_dtypes` of
-    an earlier run, so that both have the same masks.
+    an earlier run, so that both have the same masks. `dropout_draws` are the random numbers of a run with padding,
+    whose first rows dropout then uses.
     """
     argument_ids = {id(value) for value in tensors_of((args, kwargs), "").values()}
-    mode = _Copies(argument_ids, copy, exact, uniform_dropout, dropout_dtypes)
+    mode = _Copies(argument_ids, copy, exact, uniform_dropout, dropout_dtypes, dropout_draws)
     _running.value = True
     try:
         with kept_generators(), modules_kept(modules):
@@ -105,7 +109,7 @@ def run_on_copies(
             gradients = _gradients_by_original(outputs, copies)
     finally:
         _running.value = False
-    return Reference(outputs, gradients, buffers, copies, mode.draws, states_after, mode.dropout_dtypes)
+    return Reference(outputs, gradients, buffers, copies, mode.draws, states_after, mode.dropout_dtypes, mode.draws_of_dropout)
 
 
 def _gradients_by_original(outputs: Mapping[str, Tensor], copies: Sequence[Copied]) -> dict[int, Tensor]:
@@ -149,7 +153,7 @@ class _Copies(TorchFunctionMode):
 
     def __init__(
         self, arguments: set[int], copy: Callable[[Tensor], Tensor], exact: bool, uniform_dropout: bool,
-        dropout_dtypes: Sequence[torch.dtype],
+        dropout_dtypes: Sequence[torch.dtype], dropout_draws: Sequence[Tensor] | None,
     ) -> None:  # fmt: skip
         super().__init__()
         # `arguments`: ids of the tensors in the arguments of the call. `copies`: id of the original -> `Copied`.
@@ -158,6 +162,8 @@ class _Copies(TorchFunctionMode):
         self._arguments, self._copy, self._exact, self._uniform_dropout = arguments, copy, exact, uniform_dropout
         self.dropout_dtypes: list[torch.dtype] = []
         self._earlier_dtypes = iter(dropout_dtypes)
+        self.draws_of_dropout: list[Tensor] = []
+        self._given_draws = None if dropout_draws is None else iter(dropout_draws)
         # Copies, and tensors that the run itself made, by ``id``; none of them is copied again.
         self._made: dict[int, weakref.ref[Tensor]] = {}
 
@@ -224,8 +230,21 @@ class _Copies(TorchFunctionMode):
         drawn_alike = input.is_contiguous() and dtype in (torch.float32, torch.float64) and input.device.type == "cpu"
         if not (self._uniform_dropout and training and 0 < p < 1 and drawn_alike and not inplace):
             return None
-        kept = torch.rand(input.shape, dtype=dtype) > p
+        drawn = torch.rand(input.shape, dtype=dtype) if self._given_draws is None else self._cut_draws(input)
+        if drawn is None:
+            return None
+        self.draws_of_dropout.append(drawn)
+        kept = drawn > p
         return kept * input * (1.0 / (1.0 - p))
+
+
+    def _cut_draws(self, input: Tensor) -> Tensor | None:
+        """Return the next numbers that were given, cut to the shape of the input; None if they do not cover it."""
+        assert self._given_draws is not None
+        drawn = next(self._given_draws, None)
+        if drawn is None or drawn.ndim != input.ndim or any(a < b for a, b in zip(drawn.shape, input.shape, strict=True)):
+            return None
+        return drawn[tuple(slice(number) for number in input.shape)]
 
 
 # The search goes this deep into nested objects, and skips containers with more elements than this: an object that

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from dgl_tuplepack._core.checks import shown, true_or_false
 from dgl_tuplepack.errors import SchemaError
@@ -126,6 +127,62 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
     return model
 
 
+class Masking:
+    """A scope in which the layers of a model read masks, as after `convert`; outside of it, the model is as it was.
+
+    In the scope, layers of DGL also accept nodes without incoming edges, such as nodes of padding.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        # Module, its class in the scope, and its attributes there.
+        self._changes: list[tuple[nn.Module, type, dict[str, Any]]] = []
+        self._before: list[tuple[type, dict[str, Any]]] = []
+        # Whether a layer of DGL refuses nodes without incoming edges outside of the scope.
+        self.refuses_lonely_nodes = False
+        for name, module in model.named_modules():
+            changed: dict[str, Any] = {}
+            if type(module) in (nn.BatchNorm1d, nn.SyncBatchNorm):
+                across_ranks, group = isinstance(module, nn.SyncBatchNorm), getattr(module, "process_group", None)
+                changed = {"across_ranks": across_ranks, "group": group, "rows": None, "name_in_model": name}
+                self._changes.append((module, MaskedBatchNorm1d, changed))
+            elif _has_hook(module) and not hasattr(module, "masked_rows"):
+                self._changes.append((module, type(module), _hooks_of(module) | {"name_in_model": name}))
+            elif getattr(module, "_allow_zero_in_degree", None) is False:
+                self.refuses_lonely_nodes = True
+                self._changes.append((module, type(module), {"_allow_zero_in_degree": True}))
+
+    def __enter__(self) -> None:
+        self._before = []
+        for module, cls, changed in self._changes:
+            attributes = module.__dict__
+            self._before.append((type(module), {name: attributes.get(name, _MISSING) for name in changed}))
+            attributes.update(changed)
+            if type(module) is not cls:
+                module.__class__ = cls  # type: ignore[assignment]
+
+    def __exit__(self, *error: object) -> None:
+        for (module, cls, _), (former, attributes) in zip(self._changes, self._before, strict=True):
+            if former is not cls:
+                module.__class__ = former  # type: ignore[assignment]
+            module.__dict__.update(attributes)
+            for name in [name for name, value in attributes.items() if value is _MISSING]:
+                del module.__dict__[name]
+
+
+_MISSING = object()
+
+
+def _hooks_of(module: nn.Module) -> dict[str, Any]:
+    """Return the attributes of a layer of PyG that has a hook of `_add_hook`; leave the layer as it is."""
+    kind = "_forward_hooks" if _HOOKS[_forward_class(module)] is _layer_norm else "_forward_pre_hooks"
+    handle = _add_hook(module)
+    with_hook = {name: module.__dict__[name].copy() for name in (kind, f"{kind}_with_kwargs")}
+    assert handle is not None
+    handle.remove()
+    del module.masked_rows
+    return with_hook | {"masked_rows": None}
+
+
 def _mixes_rows_without_masks(module: nn.Module) -> bool:
     """Return whether a layer mixes real rows with padding, because it reads no masks."""
     if isinstance(module, MaskedBatchNorm1d):
@@ -230,14 +287,15 @@ def _has_hook(module: nn.Module) -> bool:
     return name in _HOOKS and not (name == "InstanceNorm" and bool(module.track_running_stats))
 
 
-def _add_hook(module: Any) -> None:
+def _add_hook(module: Any) -> RemovableHandle | None:
     """Make a layer read the masks of the batch, unless it already does; `masked_rows` is the component of its rows."""
     if hasattr(module, "masked_rows"):
-        return
+        return None
     hook = _HOOKS[_forward_class(module)]
     module.masked_rows = None
     register = module.register_forward_hook if hook is _layer_norm else module.register_forward_pre_hook
-    register(hook, with_kwargs=True)
+    handle: RemovableHandle = register(hook, with_kwargs=True)
+    return handle
 
 
 def _forward_class(module: nn.Module) -> str:

@@ -1,0 +1,405 @@
+"""One call of a model on ordinary batches: its arguments with known rows, the padded call, and results cut to real rows.
+
+`Inputs` finds the graphs and tensors in the arguments, and `Rows` decides which rows a tensor outside of graphs has.
+`plain_call` calls the model on the arguments as they are. `PaddedCall`, which torch compiles, calls it on padded ones.
+Both return a `Captured`; `Cuts` gives the padded one the shapes of the plain one.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from dgl_tuplepack.compiling.signatures import mapped
+from dgl_tuplepack.errors import CompileError
+from dgl_tuplepack.graphs.blocks import components_of
+from dgl_tuplepack.graphs.named import is_graph, is_pyg
+from dgl_tuplepack.loading.static_inputs import (
+    GRAPHS,
+    Component,
+    DglInput,
+    Padding,
+    PygInput,
+    Slots,
+    TensorInput,
+    padded_rows,
+    type_by_name,
+)
+from dgl_tuplepack.nn.masks import RowMask, masked
+
+
+class GraphAt(NamedTuple):
+    """Stands for a graph of the arguments."""
+
+    index: int
+
+
+class TensorAt(NamedTuple):
+    """Stands for a tensor of the arguments, outside of graphs."""
+
+    index: int
+
+
+class Captured(NamedTuple):
+    """What a model returned, with `GraphAt` for graphs of the arguments, and the features that it set in graphs."""
+
+    output: Any
+    # (index of the graph, type, name) -> feature.
+    written: dict[tuple[int, Any, str], Tensor]
+
+
+class Inputs:
+    """The graphs and tensors in the arguments of one call; `problem` says why they cannot be padded."""
+
+    # Set once they are known: how each graph is padded, and which rows the tensors have that no graph owns.
+    paddings: Sequence[Padding]
+    rows: Mapping[str, Component | None]
+
+    def __init__(self, names: Sequence[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        self.graphs: list[Any] = []
+        self._names = names
+        # Tensors outside of graphs by name, in the order of `TensorAt`.
+        self.tensors: dict[str, Tensor] = {}
+        self.problem = ""
+        # The arguments, with marks in place of graphs and tensors.
+        self.args = tuple(self._marked(x, names[i] if i < len(names) else f"argument {i}") for i, x in enumerate(args))
+        self.kwargs = {name: self._marked(x, name) for name, x in kwargs.items()}
+        # Tensors named ``edge_index`` and ``batch`` are a graph of PyG, and tensors beside them have names as in PyG.
+        self.has_tensor_graph = not self.graphs and {"edge_index", "batch"} <= self.tensors.keys()
+        if self.has_tensor_graph:
+            self.graphs.append(TensorInput(self.tensors))
+        numbers = {graph.num_graphs for graph in self.graphs}
+        self.num_graphs = max(numbers, default=0)
+        if len(numbers) != 1:
+            self.problem = self.problem or "its arguments have no graph, or graphs of different batches"
+        self.counts: dict[Component, int] = {GRAPHS: self.num_graphs}
+        for i, graph in enumerate(self.graphs):
+            self.problem = self.problem or graph.problem
+            self.counts |= {(i, t): number for t, number in graph.counts.items()}
+
+    def _marked(self, value: Any, name: str) -> Any:
+        if isinstance(value, Tensor):
+            self.tensors[name] = value
+            return TensorAt(len(self.tensors) - 1)
+        if is_graph(value):
+            if value.is_block or value.batch_size < 1:
+                self.problem = "it gets a block, or a batch without graphs"
+            return self._added(DglInput, value)
+        if is_pyg(value):
+            if hasattr(value, "num_graphs"):
+                return self._added(PygInput, value)
+            self.problem = "it gets a single graph of PyG, not a Batch"
+        elif type(value) is dict:
+            return {key: self._marked(each, f"{name}[{key!r}]") for key, each in value.items()}
+        elif type(value) in (tuple, list):
+            return type(value)(self._marked(each, f"{name}[{i}]") for i, each in enumerate(value))
+        return value
+
+    def _added(self, kind: Callable[[Any], Any], value: Any) -> GraphAt:
+        for i, known in enumerate(self.graphs):
+            if known.value is value:
+                return GraphAt(i)
+        self.graphs.append(kind(value))
+        return GraphAt(len(self.graphs) - 1)
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the first graph."""
+        device: torch.device = self.graphs[0].device
+        return device
+
+    def key(self) -> Any:
+        """Return, in a hashable form, what compiled code depends on beside modes and static shapes."""
+        tensors = tuple((name, x.dtype, x.shape[1:], x.device, x.requires_grad) for name, x in self.tensors.items())
+        return tuple(graph.key() for graph in self.graphs), tensors, _key_of(self.args), _key_of(self.kwargs)
+
+    def filled(self, graphs: Sequence[Any], tensors: Sequence[Tensor]) -> tuple[Any, Any]:
+        """Return the arguments with `graphs` and `tensors` in place of the marks."""
+        return filled(self.args, graphs, tensors), filled(self.kwargs, graphs, tensors)
+
+    def named(self) -> dict[str, Tensor]:
+        """Return all tensors of the arguments by name, for messages."""
+        of_graphs = {name: x for graph in self.graphs for name, (x, _) in graph.kinds.items()}
+        return {**of_graphs, **self.tensors}
+
+    def first(self, number: int, rows: Mapping[str, Component | None]) -> Inputs:
+        """Return the arguments of a call with the first graphs only."""
+        graphs = [graph.first(number) for graph in self.graphs]
+        if self.has_tensor_graph:
+            tensors = {**self.tensors, **graphs[0]}
+        else:
+            counts = {GRAPHS: number}
+            for i, graph in enumerate(graphs):
+                made = PygInput(graph) if is_pyg(graph) else DglInput(graph)
+                counts |= {(i, t): n for t, n in made.counts.items()}
+            tensors = {n: x if rows.get(n) is None else x[: counts[rows[n]]] for n, x in self.tensors.items()}  # type: ignore[index]
+        return Inputs(self._names, *self.filled(graphs, list(tensors.values())))
+
+
+def filled(value: Any, graphs: Sequence[Any], tensors: Sequence[Tensor]) -> Any:
+    """Return nested containers with graphs and tensors in place of their marks; traced code can follow it."""
+    if isinstance(value, GraphAt):
+        return graphs[value.index]
+    if isinstance(value, TensorAt):
+        return tensors[value.index]
+    if type(value) is dict:
+        return {key: filled(each, graphs, tensors) for key, each in value.items()}
+    if type(value) in (tuple, list):
+        return type(value)([filled(each, graphs, tensors) for each in value])
+    return value
+
+
+def _key_of(value: Any) -> Any:
+    """Return marked arguments in a hashable form; two different objects are never equal."""
+    if type(value) is dict:
+        return tuple((name, _key_of(each)) for name, each in value.items())
+    if type(value) in (tuple, list):
+        return type(value), tuple(map(_key_of, value))
+    if isinstance(value, bool | int | float | str | GraphAt | TensorAt | None):
+        return type(value), value
+    return type(value), id(value)
+
+
+class Rows:
+    """Decides which rows tensors have that no graph owns, and attributes whose names do not tell.
+
+    A number of rows that happens to be equal proves nothing. So a tensor has the rows of nodes, edges or graphs only
+    if `declared` says so, if it is itself a feature of the graph, if PyG's name for it says so, or if its number of
+    rows equalled one of these numbers, and no other, over at least two different batches.
+    """
+
+    def __init__(self, declared: Mapping[str, Any]) -> None:
+        self.declared = declared
+        # Name -> components that have had as many rows in each call; None among them: all calls had the same shape.
+        self._possible: dict[str, set[Component | None]] = {}
+        self._shapes: dict[str, torch.Size] = {}
+        self.undecided: list[str] = []
+
+    def of(self, inputs: Inputs) -> dict[str, Component | None] | None:
+        """Return the component of each tensor, None for a tensor without such rows; None as a whole if undecided."""
+        found: dict[str, Component | None] = {}
+        self.undecided = []
+        known = {}
+        for i, graph in enumerate(inputs.graphs):
+            known |= {(x.data_ptr(), x.shape): (i, t) if t != GRAPHS[1] else GRAPHS for x, t in graph.kinds.values() if t}
+        unknown = {name: x for graph in inputs.graphs for name, x in graph.undecided.items()}
+        owned = inputs.tensors.keys() if inputs.has_tensor_graph else ()
+        for name, x in {**unknown, **inputs.tensors}.items():
+            if name in owned and name not in unknown:
+                continue
+            component = self._of_one(name, x, inputs, known)
+            if component is _UNDECIDED:
+                self.undecided.append(name)
+            else:
+                found[name] = component
+        return None if self.undecided else found
+
+    def _of_one(self, name: str, x: Tensor, inputs: Inputs, known: Mapping[Any, Component]) -> Any:
+        if name in self.declared:
+            return self.declared[name]
+        if not x.ndim:
+            return None
+        if (component := known.get((x.data_ptr(), x.shape))) is not None:
+            return component
+        if len(inputs.graphs) == 1 and (t := type_by_name(name, x, inputs.num_graphs)) is not None:
+            component = GRAPHS if t == GRAPHS[1] else (0, t)
+            if inputs.counts.get(component) == x.shape[0]:
+                return component
+        now: set[Component | None] = {each for each, number in inputs.counts.items() if number == x.shape[0]}
+        if self._shapes.setdefault(name, x.shape) == x.shape:
+            now.add(None)
+        possible = self._possible[name] = self._possible.get(name, now) & now
+        return next(iter(possible)) if len(possible) == 1 else _UNDECIDED
+
+
+_UNDECIDED = object()
+
+
+def plain_call(forward: Callable[..., Any], inputs: Inputs, changed: Callable[[Tensor], Tensor]) -> Captured:
+    """Call a model on its arguments as they are; graphs are copies, whose features are passed through `changed`."""
+    copies = [None if inputs.has_tensor_graph else graph.copied(changed) for graph in inputs.graphs]
+    before = [None if each is None else graph.snapshot(each) for graph, each in zip(inputs.graphs, copies, strict=True)]
+    args, kwargs = inputs.filled(copies, list(inputs.tensors.values()))
+    output = forward(*args, **kwargs)
+    written = {}
+    for i, (graph, each, known) in enumerate(zip(inputs.graphs, copies, before, strict=True)):
+        if known is not None:
+            written |= written_in(i, graph.snapshot(each), known)
+    return Captured(marked(output, copies), written)
+
+
+def written_in(i: int, now: Mapping[Any, Mapping[str, Any]], before: Mapping[Any, Mapping[str, Any]]) -> dict[Any, Tensor]:
+    """Return the features of graph `i` that are not the tensors that they were."""
+    return {
+        (i, t, name): x
+        for t, of_type in now.items()
+        for name, x in of_type.items()
+        if isinstance(x, Tensor) and x is not before[t].get(name)
+    }
+
+
+def marked(output: Any, graphs: Sequence[Any]) -> Any:
+    """Return nested outputs with a `GraphAt` in place of each of the `graphs`."""
+
+    def replace(value: Any) -> Any:
+        for i, graph in enumerate(graphs):
+            if value is graph:
+                return GraphAt(i)
+        return value
+
+    return mapped(output, replace)
+
+
+class _Masks:
+    """Row masks by component name, as `masked` expects them."""
+
+    def __init__(self, masks: dict[str, RowMask]) -> None:
+        self._masks = masks
+
+    def row_masks(self) -> dict[str, RowMask]:
+        """Return the masks."""
+        return self._masks
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The padded arguments of one call."""
+
+    # int64: the number of real rows of each component, in the order of `PaddedCall.slots`.
+    counts: Tensor
+    # For each graph, its padded tensors; and its padded batch, if it is of PyG.
+    tensors: tuple[tuple[Tensor, ...], ...]
+    batches: tuple[Any, ...]
+    extra: tuple[Tensor, ...]
+
+
+def prepared(inputs: Inputs, paddings: Sequence[Padding], slots: Slots, rows: Mapping[str, Component | None]) -> Prepared:
+    """Pad the arguments of a call."""
+    own = {name: None if component is None else component[1] for name, component in rows.items()}
+    made = [
+        graph.padded(padding) if isinstance(graph, DglInput) else graph.padded(padding, own)
+        for graph, padding in zip(inputs.graphs, paddings, strict=True)
+    ]
+    by_name = made[0][1] if inputs.has_tensor_graph else {}
+    extra = []
+    for name, x in inputs.tensors.items():
+        component = rows.get(name)
+        padded = by_name.get(name)
+        if padded is None:
+            padded = x if component is None else padded_rows(x, slots[component])
+        extra.append(padded)
+    counts = torch.tensor([inputs.counts[each] for each in slots], device=inputs.device)
+    batches = tuple(None if inputs.has_tensor_graph else batch for _, batch in made)
+    return Prepared(counts, tuple(tensors for tensors, _ in made), batches, tuple(extra))
+
+
+class PaddedCall:
+    """A call of a model on padded arguments of one kind and one static shape: the function that torch compiles."""
+
+    def __init__(self, forward: Callable[..., Any], inputs: Inputs, slots: Slots) -> None:
+        self._forward, self._args, self._kwargs = forward, inputs.args, inputs.kwargs
+        self.slots = dict(slots)
+        self._layouts = [graph.layout() if isinstance(graph, DglInput) else None for graph in inputs.graphs]
+        self._slots_of = [{t: slots[i, t] for t in graph.counts} for i, graph in enumerate(inputs.graphs)]
+        # Components with equal slots and equal numbers of rows have equal masks, such as bonds and their line graph.
+        self._titles: list[tuple[str, int, bool]] = []
+        names = {GRAPHS: "graphs"}
+        for i, graph in enumerate(inputs.graphs):
+            titles = components_of(tuple(graph.node_types), tuple(graph.edge_types))
+            at = f"graph {i}: " if len(inputs.graphs) > 1 else ""
+            names |= {(i, t): at + title for t, title in zip(graph.counts, titles, strict=True)}
+        seen: set[tuple[int, int]] = set()
+        for component, number in slots.items():
+            each = number, inputs.counts[component]
+            self._titles.append((names[component], number, each in seen))
+            seen.add(each)
+
+    def __call__(
+        self, counts: Tensor, tensors: Sequence[Sequence[Tensor]], batches: Sequence[Any], extra: Sequence[Tensor]
+    ) -> Captured:
+        """Call the model; only for graphs of DGL, the features that it set are returned."""
+        masks = {
+            title: RowMask(torch.arange(number, device=counts.device) < counts[i], None, is_tied)
+            for i, (title, number, is_tied) in enumerate(self._titles)
+        }
+        graphs = []
+        for layout, slots, of_graph, batch in zip(self._layouts, self._slots_of, tensors, batches, strict=True):
+            graphs.append(batch if layout is None else layout(slots, iter(of_graph)))
+        before = [None if layout is None else {t: dict(f) for t, f in graph.frames.items()}
+                  for layout, graph in zip(self._layouts, graphs, strict=True)]  # fmt: skip
+        with masked(_Masks(masks)):
+            args, kwargs = filled(self._args, graphs, extra), filled(self._kwargs, graphs, extra)
+            output = self._forward(*args, **kwargs)
+        written: dict[Any, Tensor] = {}
+        for i, known in enumerate(before):
+            if known is not None:
+                written.update(written_in(i, graphs[i].frames, known))
+        return Captured(marked(output, [graph for graph in graphs if graph is not None]), written)
+
+
+class Cut(NamedTuple):
+    """One dimension of a result that has rows of a component: `times` rows for each of its rows."""
+
+    dim: int
+    component: Component
+    times: int
+
+
+class Cuts:
+    """Which dimensions of results have padding; found by comparing the shapes of a plain call and of a padded one."""
+
+    def __init__(self, plain: Captured, padded: Captured, slots: Slots, counts: Slots) -> None:
+        before, after = _tensors_in(plain), _tensors_in(padded)
+        if len(before) != len(after):
+            raise CompileError(f"with padding, it returns or sets {len(after)} tensors, without {len(before)}")
+        self._cuts = [self._of(one.shape, x.shape, slots, counts) for one, x in zip(before, after, strict=True)]
+
+    @staticmethod
+    def _of(plain: torch.Size, padded: torch.Size, slots: Slots, counts: Slots) -> list[Cut]:
+        cuts = []
+        for dim, (real, number) in enumerate(zip(plain, padded, strict=False)):
+            if real != number:
+                fitting = [c for c in slots if real * slots[c] == number * counts[c] and number % slots[c] == 0]
+                if not fitting:
+                    break
+                component = max(fitting, key=lambda c: slots[c])
+                cuts.append(Cut(dim, component, number // slots[component]))
+        else:
+            if len(plain) == len(padded):
+                return cuts
+        raise CompileError(
+            f"a result of shape {list(plain)} has the shape {list(padded)} with padding, whose rows are no nodes, edges "
+            "or graphs"
+        )
+
+    def applied(self, captured: Captured, counts: Slots) -> Captured:
+        """Return the results without rows of padding."""
+        if not any(self._cuts):
+            return captured
+        remaining = iter(self._cuts)
+
+        def cut(x: Any) -> Any:
+            if isinstance(x, Tensor):
+                for dim, component, times in next(remaining):
+                    x = x.narrow(dim, 0, counts[component] * times)
+            return x
+
+        return Captured(*(mapped(each, cut) for each in captured))
+
+
+def _tensors_in(captured: Captured) -> list[Tensor]:
+    """Return the tensors of nested results, in the order in which `mapped` visits them."""
+    found: list[Tensor] = []
+    mapped(tuple(captured), lambda x: found.append(x) if isinstance(x, Tensor) else None)
+    return found
+
+
+def parameters_of(forward: Callable[..., Any]) -> list[str]:
+    """Return the names of the positional parameters of a method, without ``self``."""
+    kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return [name for name, each in inspect.signature(forward).parameters.items() if each.kind in kinds][1:]

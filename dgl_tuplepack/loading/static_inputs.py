@@ -1,0 +1,458 @@
+"""Ordinary batches of DGL and PyG as arguments of a model: their numbers of rows, and their padding to static shapes.
+
+A component is (position of a graph among the graphs in the arguments, node type or edge type); `GRAPHS` stands for the
+rows of graphs, of which all graphs in the arguments have equally many.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dgl_tuplepack.batches.tensors import slots_and_pointers
+from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType
+from dgl_tuplepack.planning.sizes import IntArray
+
+Component = tuple[int, GraphType]
+GRAPHS: Component = (-1, "graphs")
+# Type -> number of slots; the key "graphs" of the static shapes of a call is `GRAPHS`.
+Slots = Mapping[Component, int]
+
+# Names that PyG users give to attributes with a row for each node. Names that contain "edge" belong to edges.
+_OF_NODES = frozenset({"x", "z", "pos", "batch", "atom_type", "node_attr", "node_type", "node_id", "train_mask"})
+
+
+def padded_rows(values: Tensor, slots: int, dim: int = 0) -> Tensor:
+    """Append copies of the first rows, or zeros if there are none, so that padding holds values as real rows do."""
+    rows = values.shape[dim]
+    missing = slots - rows
+    if missing == 0:
+        return values
+    if rows == 0:
+        shape = list(values.shape)
+        shape[dim] = missing
+        return torch.cat([values, values.new_zeros(shape)], dim)
+    copied = values.detach()
+    if missing <= rows:
+        return torch.cat([values, copied.narrow(dim, 0, missing)], dim)
+    return torch.cat([values, copied.index_select(dim, torch.arange(missing, device=values.device) % rows)], dim)
+
+
+def _spread(number: int, slots: int) -> IntArray:
+    """Return `number` as the sum of `slots` integers that differ by at most 1."""
+    return np.arange(slots) * 0 + number // slots + (np.arange(slots) < number % slots)
+
+
+@dataclass(frozen=True)
+class Padding:
+    """How one graph is padded: padding nodes and edges in each unused graph slot, and the end nodes of these edges."""
+
+    # Number of graph slots, padding included.
+    graphs: int
+    # Type -> number of slots. Type -> number of padding nodes (edges) in each unused graph slot, int64 [u].
+    slots: Mapping[GraphType, int]
+    unused: Mapping[GraphType, IntArray]
+    # Edge type -> source and destination node of each padding edge.
+    ends: Mapping[EdgeType, tuple[Tensor, Tensor]]
+
+    @classmethod
+    def of(
+        cls, counts: Mapping[GraphType, int], graphs: int, slots: Mapping[GraphType, int], graph_slots: int
+    ) -> Padding | None:
+        """Return the padding of a batch; None if the batch does not fit.
+
+        A graph of padding has at least two nodes, so that its edges join different nodes, whose positions differ. With
+        several node types, some graphs of padding may have no nodes of a type, as real graphs may.
+        """
+        unused = graph_slots - graphs
+        missing = {t: slots[t] - number for t, number in counts.items()}
+        if unused < 1 or min(missing.values()) < 0:
+            return None
+        nodes = {t: number for t, number in missing.items() if isinstance(t, str)}
+        edges = {t: number for t, number in missing.items() if not isinstance(t, str)}
+        if len(nodes) == 1 and min(nodes.values()) < 2 * unused:
+            return None
+        # Pairs of nodes, and a single node that may be left goes to the first graph.
+        spread = {t: 2 * _spread(number // 2, unused) for t, number in nodes.items()}
+        for t, number in nodes.items():
+            spread[t][0] += number % 2
+        found: dict[GraphType, IntArray] = {**spread}
+        ends: dict[EdgeType, tuple[Tensor, Tensor]] = {}
+        for t, number in edges.items():
+            assert isinstance(t, tuple)
+            sources, destinations = spread[t[0]], spread[t[2]]
+            allowed = np.flatnonzero((sources > 1) & (destinations > 1))
+            if number and not len(allowed):
+                allowed = np.flatnonzero((sources > 0) & (destinations > 0))
+                if not len(allowed):
+                    return None
+            found[t] = np.zeros(unused, np.int64)
+            if number:
+                found[t][allowed] = _spread(number, len(allowed))
+            ends[t] = _ends(t, found[t], sources, destinations, counts[t[0]], counts[t[2]])
+        return cls(graph_slots, slots, found, ends)
+
+    def per_graph(self, t: GraphType, counts: Tensor) -> Tensor:
+        """Append the numbers of nodes (edges) of the graphs of padding to `counts`."""
+        return torch.cat([counts, torch.from_numpy(self.unused[t]).to(counts.device, counts.dtype)])
+
+    def slots_of(self, t: GraphType) -> Tensor:
+        """Return the graph slot of each padding node (edge)."""
+        numbers = self.unused[t]
+        return torch.from_numpy(np.repeat(np.arange(self.graphs - len(numbers), self.graphs), numbers))
+
+
+def _ends(
+    t: EdgeType, edges: IntArray, sources: IntArray, destinations: IntArray, first_source: int, first_destination: int
+) -> tuple[Tensor, Tensor]:
+    """Return the end nodes of padding edges, which join each node of a graph to the next one, all in turn."""
+    if len(edges) == 1:
+        # Faster for the usual case.
+        number = np.arange(edges[0])
+        src = first_source + number % max(sources[0], 1)
+        dst = first_destination + (number + (t[0] == t[2])) % max(destinations[0], 1)
+        return torch.from_numpy(src), torch.from_numpy(dst)
+    graph = np.repeat(np.arange(len(edges)), edges)
+    number = np.arange(len(graph)) - np.repeat(np.cumsum(edges) - edges, edges)
+    src = (first_source + np.cumsum(sources) - sources)[graph] + number % np.maximum(sources, 1)[graph]
+    step = number + (t[0] == t[2])
+    dst = (first_destination + np.cumsum(destinations) - destinations)[graph] + step % np.maximum(destinations, 1)[graph]
+    return torch.from_numpy(src), torch.from_numpy(dst)
+
+
+class DglInput:
+    """A batched DGLGraph in the arguments of a model; compiled code gets a `TensorGraph`."""
+
+    def __init__(self, graph: Any) -> None:
+        self.value, self.num_graphs, self.device = graph, graph.batch_size, graph.device
+        self.node_types, self.edge_types = graph.ntypes, graph.canonical_etypes
+        self.counts: dict[GraphType, int] = {t: graph.num_nodes(t) for t in self.node_types}
+        self.counts |= {e: graph.num_edges(e) for e in self.edge_types}
+        self.features = {t: dict(graph.nodes[t].data) for t in self.node_types}
+        self.features |= {e: dict(graph.edges[e].data) for e in self.edge_types}
+
+    @property
+    def kinds(self) -> dict[str, tuple[Tensor, GraphType | None]]:
+        """The tensors of the graph by name, with the type that they have a row for each of."""
+        return {_name_of(t, name): (x, t) for t, of_type in self.features.items() for name, x in of_type.items()}
+
+    undecided: Mapping[str, Tensor] = {}
+    problem = ""
+
+    def key(self) -> Any:
+        """Return, in a hashable form, what compiled code depends on beside static shapes."""
+        features = tuple((t, *((n, *_signature(x)) for n, x in each.items())) for t, each in self.features.items())
+        return "dgl", self.value.idtype, self.device, features
+
+    def padded(self, padding: Padding) -> tuple[tuple[Tensor, ...], None]:
+        """Return the padded tensors, in the order in which `rebuilt` expects them."""
+        graph, tensors = self.value, list[Tensor]()
+        for e in self.edge_types:
+            src, dst = graph.edges(etype=e)
+            tensors += (torch.cat([a, b.to(a.device, a.dtype)]) for a, b in zip((src, dst), padding.ends[e], strict=True))
+        for t in self.node_types:
+            counts = padding.per_graph(t, graph.batch_num_nodes(t))
+            tensors += counts, slots_and_pointers(t, counts, padding.slots[t])[0]
+        tensors += (padding.per_graph(e, graph.batch_num_edges(e)) for e in self.edge_types)
+        for t, of_type in self.features.items():
+            tensors += (padded_rows(x, padding.slots[t]) for x in of_type.values())
+        return tuple(tensors), None
+
+    def layout(self) -> Callable[..., Any]:
+        """Return a function that builds the `TensorGraph` of padded tensors and slots, in traced code."""
+        names = {t: tuple(of_type) for t, of_type in self.features.items()}
+        return functools.partial(_tensor_graph, tuple(self.node_types), tuple(self.edge_types), names)
+
+    def copied(self, changed: Callable[[Tensor], Tensor] = lambda x: x) -> Any:
+        """Return the graph with features that can be set without changing the user's graph."""
+        graph = self.value.local_var()
+        for t, of_type in self.features.items():
+            frame = (graph.nodes if isinstance(t, str) else graph.edges)[t].data
+            for name, x in of_type.items():
+                frame[name] = changed(x)
+        return graph
+
+    def snapshot(self, graph: Any) -> dict[Any, dict[str, Any]]:
+        """Return the features of a copy of the graph by type."""
+        return {t: dict((graph.nodes if isinstance(t, str) else graph.edges)[t].data) for t in self.features}
+
+    def write(self, t: GraphType, name: str, value: Tensor) -> None:
+        """Set a feature of the user's graph."""
+        (self.value.nodes if isinstance(t, str) else self.value.edges)[t].data[name] = value
+
+    def first(self, number: int) -> Any:
+        """Return a batch of the first graphs."""
+        import dgl
+
+        nodes = {t: self.value.batch_num_nodes(t)[:number] for t in self.node_types}
+        edges = {e: self.value.batch_num_edges(e)[:number] for e in self.edge_types}
+        kept = {t: torch.arange(int(each.sum()), dtype=self.value.idtype) for t, each in nodes.items()}
+        graph = dgl.node_subgraph(self.value, kept, store_ids=False)
+        graph.set_batch_num_nodes(nodes)
+        graph.set_batch_num_edges(edges)
+        return graph
+
+    def has_lonely_nodes(self) -> bool:
+        """Return whether some node has no incoming edge of a type that ends in its type."""
+        for e in self.edge_types:
+            if self.counts[e[2]] and not self.value.in_degrees(etype=e).all():
+                return True
+        return False
+
+
+def _name_of(t: GraphType, name: str) -> str:
+    kind = "ndata" if isinstance(t, str) else "edata"
+    of = "" if t in (NODE_TYPE, EDGE_TYPE) else f"[{(t if isinstance(t, str) else t[1])!r}]"
+    return f"{kind}[{name!r}]{of}"
+
+
+def _signature(x: Tensor) -> tuple[Any, ...]:
+    return x.dtype, x.shape[1:], x.requires_grad
+
+
+def _tensor_graph(
+    node_types: Sequence[str], edge_types: Sequence[EdgeType], names: Mapping[GraphType, Sequence[str]],
+    slots: Mapping[GraphType, int], tensors: Iterator[Tensor],
+) -> Any:  # fmt: skip
+    # This import loads torch's compiler, which takes two seconds.
+    from dgl_tuplepack.compiling.tensor_graph import TensorGraph
+
+    ends = {e: (next(tensors), next(tensors)) for e in edge_types}
+    nodes = {t: (next(tensors), next(tensors)) for t in node_types}
+    edges = {e: next(tensors) for e in edge_types}
+    features = {t: {name: next(tensors) for name in of_type} for t, of_type in names.items()}
+
+    is_flat = len(node_types) == len(edge_types) == 1
+
+    def shaped(by_type: dict[Any, Any]) -> Any:
+        return next(iter(by_type.values())) if is_flat else by_type
+
+    return TensorGraph(
+        shaped({e: each[0] for e, each in ends.items()}),
+        shaped({e: each[1] for e, each in ends.items()}),
+        shaped({t: slots[t] for t in node_types}),
+        batch_num_nodes=shaped({t: each[0] for t, each in nodes.items()}),
+        batch_num_edges=shaped(edges),
+        node_graph_slots=shaped({t: each[1] for t, each in nodes.items()}),
+        node_features=shaped({t: features[t] for t in node_types}),
+        edge_features=shaped({e: features[e] for e in edge_types}),
+    )
+
+
+class PygInput:
+    """A PyG Batch in the arguments of a model; compiled code gets a padded Batch."""
+
+    def __init__(self, batch: Any) -> None:
+        self.value, self.num_graphs = batch, batch.num_graphs
+        if hasattr(batch, "node_types"):
+            self.node_types, self.edge_types = batch.node_types, batch.edge_types
+            storages = {t: batch[t] for t in (*self.node_types, *self.edge_types)}
+            self._set({**storages, None: batch.stores[0]}, {})
+        else:
+            self.node_types, self.edge_types = [NODE_TYPE], [EDGE_TYPE]
+            self._set({None: batch}, batch.__dict__.get("static_levels", {}))
+
+    def _set(self, storages: Mapping[Any, Any], levels: Mapping[str, str | None]) -> None:
+        """Sort the attributes of all storages; `levels` has those of a flat storage that the loader knows."""
+        # Type (None: of a flat storage, or of graphs) -> attributes.
+        self.attributes: dict[Any, dict[str, Any]] = {t: dict(each.items()) for t, each in storages.items()}
+        self._is_flat = [*storages] == [None]
+        self.problem, self.counts = "", dict[GraphType, int]()
+        # Tensors by title: with the type that they have a row for each of, or None; and those of unknown rows.
+        self.kinds: dict[str, tuple[Tensor, GraphType | None]] = {}
+        self.undecided: dict[str, Tensor] = {}
+        self._rows: dict[tuple[Any, str], GraphType | None] = {}
+        for t in (*self.node_types, *self.edge_types):
+            of_type = self.attributes[None if self._is_flat else t]
+            needed = "batch" if isinstance(t, str) else "edge_index"
+            if not isinstance(of_type.get(needed), Tensor):
+                self.problem = f"a batch has no tensor {needed!r}"
+                return
+            self.counts[t] = of_type[needed].shape[-1]
+        self.device = next(iter(self.attributes[None if self._is_flat else self.node_types[0]].values())).device
+        for t, of_type in self.attributes.items():
+            for name, x in of_type.items():
+                if isinstance(x, Tensor) and x.ndim and name not in ("batch", "ptr", "edge_index"):
+                    self._sort(t, name, x, levels)
+
+    def _sort(self, t: Any, name: str, x: Tensor, levels: Mapping[str, str | None]) -> None:
+        """Decide which rows a tensor has: by its storage, by the loader's levels, or by its name."""
+        title = name if t is None else f"{name}[{(t if isinstance(t, str) else t[1])!r}]"
+        rows: Any = t
+        if t is None and not self._is_flat:
+            rows = GRAPHS[1]
+        elif self._is_flat and name in levels:
+            rows = {"nodes": NODE_TYPE, "edges": EDGE_TYPE, "graphs": GRAPHS[1]}.get(levels[name] or "")
+            if rows is None:
+                self._rows[t, name] = None
+                return
+        elif self._is_flat:
+            rows = type_by_name(name, x, self.num_graphs)
+        count = self.num_graphs if rows == GRAPHS[1] else self.counts.get(rows)
+        if count is None or count != x.shape[0]:
+            self.undecided[title] = x
+        else:
+            self._rows[t, name] = rows
+            self.kinds[title] = x, rows
+
+    def key(self) -> Any:
+        """Return, in a hashable form, what compiled code depends on beside static shapes."""
+        attributes = tuple(
+            (t, *((n, *_signature(x)) if isinstance(x, Tensor) else (n, _constant(x)) for n, x in each.items()))
+            for t, each in self.attributes.items()
+        )
+        return type(self.value), self.device, attributes
+
+    def padded_attributes(
+        self, padding: Padding, decided: Mapping[str, GraphType | None]
+    ) -> Iterator[tuple[Any, str, Any]]:
+        """Yield (storage, name, padded value) for each attribute that a padded batch has."""
+        for t, of_type in self.attributes.items():
+            for name, x in of_type.items():
+                if not isinstance(x, Tensor):
+                    if name == "num_nodes":
+                        yield t, name, padding.slots[NODE_TYPE if t is None else t]
+                    elif isinstance(x, bool | int | float | None):
+                        yield t, name, x
+                elif name == "edge_index":
+                    ends = torch.stack(padding.ends[EDGE_TYPE if t is None else t])
+                    yield t, name, torch.cat([x, ends.to(x.device, x.dtype)], 1)
+                elif name == "batch":
+                    slots = padding.slots_of(NODE_TYPE if t is None else t)
+                    yield t, name, torch.cat([x, slots.to(x.device, x.dtype)])
+                elif name == "ptr":
+                    added = padding.unused[NODE_TYPE if t is None else t].cumsum()
+                    yield t, name, torch.cat([x, torch.from_numpy(added).to(x.device, x.dtype) + x[-1]])
+                else:
+                    rows = self._rows.get((t, name), decided.get(name))
+                    slots_of_rows = padding.graphs if rows == GRAPHS[1] else padding.slots.get(rows)  # type: ignore[arg-type]
+                    yield t, name, x if slots_of_rows is None else padded_rows(x, slots_of_rows)
+
+    def padded(self, padding: Padding, decided: Mapping[str, GraphType | None] = {}) -> tuple[tuple[Tensor, ...], Any]:
+        """Return no tensors, and a padded batch."""
+        batch = copy.copy(self.value)
+        _make_static(batch)
+        nodes, edges = (sum(n for t, n in padding.slots.items() if isinstance(t, str) == is_node) for is_node in (1, 0))
+        batch.__dict__.pop("_origin", None)
+        batch.__dict__["static_counts"] = nodes, edges, padding.graphs
+        storages = {t: self._storage(batch, t) for t in self.attributes}
+        kept: dict[Any, set[str]] = {t: set() for t in self.attributes}
+        for t, name, x in self.padded_attributes(padding, decided):
+            storages[t][name] = x
+            kept[t].add(name)
+        for t, of_type in self.attributes.items():
+            for name in of_type.keys() - kept[t]:
+                del storages[t][name]
+        return (), batch
+
+    def copied(self, changed: Callable[[Tensor], Tensor] = lambda x: x) -> Any:
+        """Return the batch with attributes that can be set without changing the user's batch."""
+        return copy.copy(self.value)
+
+    def snapshot(self, batch: Any) -> dict[Any, dict[str, Any]]:
+        """Return the attributes of a copy of the batch by type."""
+        return {t: dict((self._storage(batch, t)).items()) for t in self.attributes}
+
+    def _storage(self, batch: Any, t: Any) -> Any:
+        return batch[t] if t is not None else batch if self._is_flat else batch.stores[0]
+
+    def write(self, t: Any, name: str, value: Tensor) -> None:
+        """Set an attribute of the user's batch."""
+        self._storage(self.value, t)[name] = value
+
+    def first(self, number: int) -> Any:
+        """Return a batch of the first graphs."""
+        batch = copy.copy(self.value)
+        nodes = {t: int((self._of(t)["batch"] < number).sum()) for t in self.node_types}
+        edges = {e: int((self._of(e)["edge_index"][0] < nodes[e[0]]).sum()) for e in self.edge_types}
+        numbers: dict[Any, int] = {**nodes, **edges, GRAPHS[1]: number}
+        for t, of_type in self.attributes.items():
+            storage = self._storage(batch, t)
+            for name, x in of_type.items():
+                if name == "edge_index":
+                    storage[name] = x[:, : edges[EDGE_TYPE if t is None else t]]
+                elif name == "batch":
+                    storage[name] = x[: nodes[NODE_TYPE if t is None else t]]
+                elif name == "ptr":
+                    storage[name] = x[: number + 1]
+                elif (rows := self._rows.get((t, name))) is not None:
+                    storage[name] = x[: numbers[rows]]
+        _make_static(batch)
+        batch.__dict__.pop("_origin", None)
+        batch.__dict__["static_counts"] = sum(nodes.values()), sum(edges.values()), number
+        return batch
+
+    def _of(self, t: GraphType) -> dict[str, Any]:
+        return self.attributes[None if self._is_flat else t]
+
+    def has_lonely_nodes(self) -> bool:
+        """PyG's layers do not refuse nodes without edges."""
+        return False
+
+
+class TensorInput(PygInput):
+    """Tensors of a batch of PyG in the arguments of a model: ``model(x, edge_index, batch)``."""
+
+    def __init__(self, named: Mapping[str, Tensor]) -> None:
+        self.value, self.named = None, dict(named)
+        self.node_types, self.edge_types = [NODE_TYPE], [EDGE_TYPE]
+        self.num_graphs = int(named["batch"].max()) + 1 if len(named["batch"]) else 0
+        self._set({None: self.named}, {})
+
+    def padded(self, padding: Padding, decided: Mapping[str, GraphType | None] = {}) -> tuple[tuple[Tensor, ...], Any]:
+        """Return the padded tensors by name, as the second value."""
+        return (), {name: x for _, name, x in self.padded_attributes(padding, decided)}
+
+    def first(self, number: int) -> dict[str, Tensor]:
+        """Return the tensors of the first graphs."""
+        nodes = int((self.named["batch"] < number).sum())
+        edges = int((self.named["edge_index"][0] < nodes).sum())
+        numbers: dict[Any, int] = {NODE_TYPE: nodes, EDGE_TYPE: edges, GRAPHS[1]: number}
+        found = {}
+        for name, x in self.named.items():
+            dim, rows = (1, EDGE_TYPE) if name == "edge_index" else (0, self._rows.get((None, name), NODE_TYPE))
+            found[name] = x.narrow(dim, 0, numbers[rows]) if rows is not None else x
+        return found
+
+
+def type_by_name(name: str, x: Tensor, graphs: int) -> Any:
+    """Return the type that a flat attribute has a row for each of, by its name; None if the name does not tell."""
+    if name in _OF_NODES:
+        return NODE_TYPE
+    if "edge" in name:
+        return EDGE_TYPE
+    # Labels are not read by most models; those of nodes have another length.
+    return (GRAPHS[1] if x.shape[0] == graphs else NODE_TYPE) if name == "y" else None
+
+
+def _constant(value: Any) -> Any:
+    return value if isinstance(value, bool | int | float | None) else type(value)
+
+
+def _make_static(batch: Any) -> None:
+    """Give a batch a class whose sizes are known, and whose attributes traced code can set."""
+    # Setting `__class__` as usual would make it an attribute of the graph.
+    object.__setattr__(batch, "__class__", _static_class(type(batch)))
+
+
+@functools.cache
+def _static_class(cls: type) -> type:
+    def set_attribute(batch: Any, name: str, value: Any) -> None:
+        batch[name] = value
+
+    def fill(namespace: dict[str, Any]) -> None:
+        namespace["num_nodes"] = property(lambda batch: batch.__dict__["static_counts"][0])
+        namespace["num_edges"] = property(lambda batch: batch.__dict__["static_counts"][1])
+        namespace["num_graphs"] = property(lambda batch: batch.__dict__["static_counts"][2])
+        if not hasattr(cls, "node_types"):
+            namespace["__setattr__"] = set_attribute
+
+    return types.new_class(cls.__name__, (cls,), {}, fill)
