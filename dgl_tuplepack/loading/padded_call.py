@@ -17,7 +17,7 @@ from torch import Tensor
 
 from dgl_tuplepack.compiling.signatures import mapped
 from dgl_tuplepack.errors import CompileError
-from dgl_tuplepack.graphs.blocks import components_of
+from dgl_tuplepack.graphs.blocks import GraphType, components_of
 from dgl_tuplepack.graphs.named import is_graph, is_pyg
 from dgl_tuplepack.loading.static_inputs import (
     GRAPHS,
@@ -129,7 +129,8 @@ class Inputs:
 
     def first(self, number: int, rows: Mapping[str, Component | None]) -> Inputs:
         """Return the arguments of a call with the first graphs only."""
-        graphs = [graph.first(number) for graph in self.graphs]
+        own = own_types(rows)
+        graphs = [graph.first(number, own) for graph in self.graphs]
         if self.has_tensor_graph:
             tensors = {**self.tensors, **graphs[0]}
         else:
@@ -278,9 +279,14 @@ class Prepared:
     extra: tuple[Tensor, ...]
 
 
+def own_types(rows: Mapping[str, Component | None]) -> dict[str, GraphType | None]:
+    """Return the type of each component, without the graph that it belongs to."""
+    return {name: None if component is None else component[1] for name, component in rows.items()}
+
+
 def prepared(inputs: Inputs, paddings: Sequence[Padding], slots: Slots, rows: Mapping[str, Component | None]) -> Prepared:
     """Pad the arguments of a call."""
-    own = {name: None if component is None else component[1] for name, component in rows.items()}
+    own = own_types(rows)
     made = [
         graph.padded(padding) if isinstance(graph, DglInput) else graph.padded(padding, own)
         for graph, padding in zip(inputs.graphs, paddings, strict=True)

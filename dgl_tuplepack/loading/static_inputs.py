@@ -188,7 +188,7 @@ class DglInput:
         """Set a feature of the user's graph."""
         (self.value.nodes if isinstance(t, str) else self.value.edges)[t].data[name] = value
 
-    def first(self, number: int) -> Any:
+    def first(self, number: int, decided: Mapping[str, GraphType | None]) -> Any:
         """Return a batch of the first graphs."""
         import dgl
 
@@ -368,8 +368,8 @@ class PygInput:
         """Set an attribute of the user's batch."""
         self._storage(self.value, t)[name] = value
 
-    def first(self, number: int) -> Any:
-        """Return a batch of the first graphs."""
+    def first(self, number: int, decided: Mapping[str, GraphType | None]) -> Any:
+        """Return a batch of the first graphs; `decided` has types of attributes whose names do not tell."""
         batch = copy.copy(self.value)
         nodes = {t: int((self._of(t)["batch"] < number).sum()) for t in self.node_types}
         edges = {e: int((self._of(e)["edge_index"][0] < nodes[e[0]]).sum()) for e in self.edge_types}
@@ -383,7 +383,7 @@ class PygInput:
                     storage[name] = x[: nodes[NODE_TYPE if t is None else t]]
                 elif name == "ptr":
                     storage[name] = x[: number + 1]
-                elif (rows := self._rows.get((t, name))) is not None:
+                elif (rows := self._rows.get((t, name), decided.get(name))) is not None:
                     storage[name] = x[: numbers[rows]]
         _make_static(batch)
         batch.__dict__.pop("_origin", None)
@@ -411,14 +411,15 @@ class TensorInput(PygInput):
         """Return the padded tensors by name, as the second value."""
         return (), {name: x for _, name, x in self.padded_attributes(padding, decided)}
 
-    def first(self, number: int) -> dict[str, Tensor]:
+    def first(self, number: int, decided: Mapping[str, GraphType | None]) -> dict[str, Tensor]:
         """Return the tensors of the first graphs."""
         nodes = int((self.named["batch"] < number).sum())
         edges = int((self.named["edge_index"][0] < nodes).sum())
         numbers: dict[Any, int] = {NODE_TYPE: nodes, EDGE_TYPE: edges, GRAPHS[1]: number}
         found = {}
         for name, x in self.named.items():
-            dim, rows = (1, EDGE_TYPE) if name == "edge_index" else (0, self._rows.get((None, name), NODE_TYPE))
+            dim, rows = (1, EDGE_TYPE) if name == "edge_index" else (0, self._rows.get((None, name), decided.get(name)))
+            rows = NODE_TYPE if name == "batch" else rows
             found[name] = x.narrow(dim, 0, numbers[rows]) if rows is not None else x
         return found
 
