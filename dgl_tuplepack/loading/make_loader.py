@@ -1,9 +1,10 @@
-"""`packed_loader`: choose limits, packs per batch and plans, and make one loader, or one per split of one shape.
+"""`packed_loader`: choose a shape, and the samplers of its batches, and make one loader, or one per split.
 
 How data flows: `opened` (`opened.py`) turns a source into `Graphs`, which can be read by position; lists are copied to
-a temporary store. `choose` takes the histograms of the splits, and returns limits, packs per batch and plans. A split
-gets a sampler, and a view that maps the ids of a batch to the batch: a store copies rows in one compiled pass, any
-other dataset is read item by item and goes through `PaddedCollate`, or through DGL's collate without padding.
+a temporary store. With `batch_size`, `static_samplers` (`static_loader.py`) makes the sampler of each split; for packs,
+`choose` takes the histograms of the splits, and returns limits, packs per batch and plans. A split also gets a view
+that maps the ids of a batch to the batch: a store copies rows in one compiled pass, any other dataset is read item by
+item and goes through `PaddedCollate`, or through DGL's or PyG's collate without padding.
 `PackedLoader` (`packed_loader.py`) is torch's DataLoader over this view, with epochs and states.
 """
 
@@ -37,6 +38,7 @@ from dgl_tuplepack.loading.opened import (
     splits_of,
 )
 from dgl_tuplepack.loading.packed_loader import PackedLoader, refuse_collate
+from dgl_tuplepack.loading.static_loader import padding_limits, refuse_settings_of_packs, static_samplers
 from dgl_tuplepack.planning.buckets import Buckets, Shapes, as_shapes, steps_of
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
@@ -46,6 +48,7 @@ from dgl_tuplepack.planning.search import LimitsSearch, search_limits
 from dgl_tuplepack.planning.search.strategies import TOLERANCE
 from dgl_tuplepack.sampling.epoch_sampler import split_oversize
 from dgl_tuplepack.sampling.pack_sampler import PackBatchSampler
+from dgl_tuplepack.sampling.static_sampler import StaticBatchSampler
 from dgl_tuplepack.storage.graph_store import StoredGraphs
 
 _log = logging.getLogger(__name__)
@@ -74,8 +77,9 @@ def packed_loader(
     graphs_per_batch: int | None = None,
     *,
     splits: Mapping[str, Any] | Literal[True] | None = None,
+    batch_size: int | None = None,
     shuffle: bool | Collection[str] = True,
-    padded: bool = True,
+    padded: bool | None = None,
     limits: Shapes | None = None,
     plan: PackPlan | Mapping[str, PackPlan] | None = None,
     packs_per_batch: int | None = None,
@@ -87,7 +91,10 @@ def packed_loader(
     in_memory: bool | None = None,
     **settings: Unpack[LoaderSettings],
 ) -> PackedLoader | dict[str, PackedLoader]:
-    """Make a loader of batches that hold `graphs_per_batch` graphs on average; choose all settings that are not given.
+    """Make a loader whose batches all fit one static shape; choose all settings that are not given.
+
+    With `batch_size`, batches are those of an ordinary loader, with exactly that many graphs in each, except that a few
+    graphs change places. With `graphs_per_batch` or `limits`, batches are packs, whose numbers of graphs differ.
 
     Parameters
     ----------
@@ -96,42 +103,42 @@ def packed_loader(
         ``with_ids(dataset)``; a `GraphStore`, `MultiStore` or subset of a store; an `OgbFolder`; a `ChunkedGraph`;
         or the path of a store, of a dataset of shards, of a ``.bin`` file, of an OGB folder, of a folder in DGL's
         chunked graph format or of a part of a `partition`. In a list or dataset, each graph is a DGLGraph, a dict of
-        named DGLGraphs, or a PyG Data or HeteroData. An iterator is read into a list. OGB folders, chunked graphs and
-        parts are written to a temporary store. With ``splits=True``, also a mapping of split names to sources.
+        named DGLGraphs, or a PyG Data or HeteroData. With ``splits=True``, also a mapping of split names to sources.
     graphs_per_batch
-        Mean number of graphs per batch, which corresponds to `batch_size`. Limits and packs per batch are chosen to
-        meet this number to within 5 %, if whole packs allow that; otherwise there is a warning. If the source has fewer
-        graphs, there is one batch. The plans that `preprocess` wrote into a store, and their limits, are used if they
-        meet this number, or if it is None. With splits, the number applies to the shuffled splits, or to all splits if
-        none is shuffled. Batches of the other splits hold as many graphs as fit.
+        Mean number of graphs per batch of packs. Limits and packs per batch are chosen to meet it to within 5 %, if
+        whole packs allow that. Plans that `preprocess` stored are used if they meet it, or if it is None. With splits,
+        it applies to the shuffled splits, or to all if none is shuffled; batches of the others hold what fits.
     splits
         None: one loader for all graphs. A mapping of names to ids, to masks (True or False for each graph), or to
-        subsets of the source (`torch.utils.data.Subset`): one loader per split; all batches have one shape. True: the
-        splits of the source itself; stores, OGB folders, OGB datasets and mappings of sources have splits.
+        subsets of the source (`torch.utils.data.Subset`): one loader per split. True: the splits of the source itself;
+        stores, OGB folders, OGB datasets and mappings of sources have splits.
+    batch_size
+        Number of graphs in each batch but the last one. All shuffled splits share one shape, and the other splits share
+        another. On several ranks, the last two steps may have fewer graphs; see `StaticBatchSampler`.
     shuffle
-        Whether batches come in random order, with different content in each epoch (see `content` of
-        `PackBatchSampler`). With splits, True shuffles the split "train", which must exist; a tuple of names shuffles
-        the named splits. The other splits are read completely, in the order of their plans. If any split is shuffled,
-        `content` and `drop_last` apply only to the shuffled splits.
+        Whether batches are shuffled, differently in each epoch. With splits, True shuffles the split "train", which
+        must exist; a tuple of names shuffles the named splits. Other splits are read completely: with `batch_size` in
+        the order of the source, otherwise in that of their plans. If any split is shuffled, `content` and `drop_last`
+        apply only to the shuffled splits.
     padded
-        Whether batches are `PaddedBatch`, whose shapes are static. False: batches without padding, as DGL's
-        collate makes them; they never exceed the limits.
+        Whether batches are `PaddedBatch`. False: batches without padding, as DGL's or PyG's collate makes them. None:
+        True for packs, False with `batch_size`.
     limits
-        Limits of a pack; None: search them. A list of two to four limits in ascending order gives shape buckets: each
-        batch has one of these shapes. With `graphs_per_batch`, the packs per batch are chosen to meet that number.
+        Limits of a pack; None: search them. A list of two to four limits in ascending order gives shape buckets. With
+        `batch_size`, limits of a whole batch of the shuffled splits, or of all splits if none is shuffled.
     plan
-        A plan for exactly the graphs of the source; with splits, a mapping of split names to plans. Missing plans are
-        made.
+        A plan for exactly the graphs of the source; with splits, a mapping of split names to plans.
     packs_per_batch
         Packs per batch, >= 1. None: chosen; with searched limits, 2 if half a batch can hold the largest graph.
     shapes
         2 to 4: search that many shape buckets, for smaller batches than the largest graph allows with one shape.
     multiple_of
-        With searched limits, the node slots and the edge slots of a pack are multiples of this number.
+        If limits are not given, the node slots and the edge slots are multiples of this number.
     seed
         0..2**64-1: seed of plan and batches.
     oversize
-        What to do with graphs that are larger than a pack: "error", or "drop" (with a warning).
+        What to do with graphs that are larger than `limits`: "error", or "drop" (with a warning). With `batch_size`,
+        "drop" needs `limits`.
     with_ids
         Whether batches without padding have the ids of their graphs, int64 ``[n]``: as the last element, or as the
         attribute `graph_ids` of PyG batches. Padded batches always have ids. Ids are positions in `source`, also with
@@ -142,21 +149,20 @@ def packed_loader(
         their own, unless the argument `transform` or `collate_fn` is given. True: copy any dataset; reading an item
         twice must return the same item. False: read items one by one for each batch.
     settings
-        Settings that are passed on: content, num_replicas, rank and drop_last to `PackBatchSampler`;
-        label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges, transform, batch_transform,
-        transform_seed, ties, indices, levels, as_stored and separate to `PaddedCollate` or `GraphStore.padded`;
-        num_workers, pin_memory, timeout, worker_init_fn, multiprocessing_context, generator, prefetch_factor,
-        persistent_workers, pin_memory_device and in_order to torch's DataLoader. Workers make loading from a store or a
-        copied list many times slower; they pay only for a slow transform. With ``padded=False``, only `transform`,
-        `transform_seed` and `as_stored` apply to batches, and `collate_fn` may replace DGL's collate.
+        Settings that are passed on: content, num_replicas, rank and drop_last to the sampler; label_fill,
+        feature_fill, cover_padding, idtype, coordinates, sort_edges, transform, batch_transform, transform_seed, ties,
+        indices, levels, as_stored and separate to `PaddedCollate` or `GraphStore.padded`; num_workers, pin_memory,
+        timeout, worker_init_fn, multiprocessing_context, generator, prefetch_factor, persistent_workers,
+        pin_memory_device and in_order to torch's DataLoader. Workers make loading from a store or a copied list many
+        times slower. Without padding, only `transform`, `transform_seed` and `as_stored` apply to batches, and
+        `collate_fn` may replace DGL's collate.
 
     Returns
     -------
     PackedLoader or dict
-        A DataLoader with `set_epoch`, `state_dict`, `load_state_dict` and the attributes limits, plan, sampler,
-        packs_per_batch, graphs_per_batch, view (maps the ids of a batch to the batch), collate (a `PaddedCollate`, for
-        instance; None for a store) and search (a `LimitsSearch`; None if limits were not searched). With splits, a dict
-        of names to loaders.
+        A DataLoader with `set_epoch`, `state_dict`, `load_state_dict` and the attributes shape (slots of a batch),
+        limits, plan, sampler, packs_per_batch, graphs_per_batch, view (maps the ids of a batch to the batch), collate
+        (None for a store) and search (None if limits were not searched). With splits, a dict of names to loaders.
 
     Raises
     ------
@@ -165,31 +171,38 @@ def packed_loader(
     InputError
         A setting is unknown, settings contradict each other, or `shuffle` or `plan` names an unknown split.
     SizesError, SchemaError, FormatError, LimitsError, PlanError, SamplerError
-        As in `sizes_of`, `PaddedCollate` and `PackBatchSampler`. With splits, SizesError also if the source has no
-        splits or a split is empty; SchemaError also if padded splits differ in types, features or labels.
+        As in `sizes_of`, `PaddedCollate`, `PackBatchSampler` and `StaticBatchSampler`. With splits, SizesError also if
+        the source has no splits or a split is empty; SchemaError also if padded splits differ in types, features or
+        labels.
 
     Notes
     -----
-    The logger ``logging.getLogger("dgl_tuplepack")`` reports all choices at level INFO.
+    Each iteration of a shuffling loader with gradients enabled takes a new epoch. After a call of `set_epoch`, and on
+    several ranks, only `set_epoch` changes the epoch. The logger ``logging.getLogger("dgl_tuplepack")`` reports all
+    choices at level INFO.
 
     Examples
     --------
     >>> import dgl
     >>> graphs = [dgl.rand_graph(n, 2 * n) for n in range(3, 43)]
-    >>> loader = packed_loader(graphs, graphs_per_batch=10)
-    >>> for epoch in range(2):
-    ...     loader.set_epoch(epoch)
-    ...     shapes = {(batch.graph.num_nodes(), batch.graph.num_edges()) for batch in loader}
-    >>> len(loader), loader.graphs_per_batch, len(shapes)
-    (4, 10.0, 1)
+    >>> loader = packed_loader(graphs, batch_size=10)
+    >>> [graph.batch_size for graph in loader], loader.shape
+    ([10, 10, 10, 10], Limits(nodes=..., edges=..., graphs=11))
+    >>> packs = packed_loader(graphs, graphs_per_batch=10)
+    >>> len({(batch.graph.num_nodes(), batch.graph.num_edges()) for batch in packs})
+    1
     """
-    padded = true_or_false("padded", padded, InputError)
+    padded = batch_size is None if padded is None else true_or_false("padded", padded, InputError)
     passed_on = Settings.of(settings, padded)
     if true_or_false("with_ids", with_ids, InputError) and passed_on.collate:
         raise InputError(
             "with_ids=True adds ids to batches that DGL's collate makes, but collate_fn is given; leave one of them "
             "out, or give tp.with_ids(dataset), whose items have ids."
         )
+    if batch_size is not None:
+        others = {"graphs_per_batch": graphs_per_batch, "plan": plan, "packs_per_batch": packs_per_batch}
+        others |= {"shapes": shapes, "content": passed_on.sampler.get("content")}
+        refuse_settings_of_packs(batch_size, others)
     if in_memory is None and (passed_on.collate or passed_on.batch.get("transform")):
         # A collate function or transform of the user needs the original items.
         in_memory = False
@@ -203,29 +216,63 @@ def packed_loader(
     else:
         by_name = splits_of(source, splits, in_memory, not padded, declared)
         shuffled, plans = shuffled_of(shuffle, by_name), plans_of(plan, by_name)
-    stored = plans_of_stores(by_name)
-    request = Request(graphs_per_batch, limits, packs_per_batch, plans, multiple_of, seed, oversize, shapes, stored)
-    leading = tuple(shuffled) or tuple(by_name)
-    chosen = choose({name: graphs.histogram for name, graphs in by_name.items()}, leading, request)
+    samplers: Mapping[str, PackBatchSampler | StaticBatchSampler]
+    if batch_size is None:
+        stored = plans_of_stores(by_name)
+        request = Request(graphs_per_batch, limits, packs_per_batch, plans, multiple_of, seed, oversize, shapes, stored)
+        samplers, search = _pack_samplers(by_name, shuffled, request, passed_on)
+    else:
+        leading, search = tuple(shuffled) or tuple(by_name), None
+        samplers = static_samplers(
+            by_name, shuffled, batch_size, lambda name: passed_on.of_sampler(name in leading),
+            limits=limits, multiple_of=multiple_of, seed=seed, oversize=oversize,
+        )  # fmt: skip
     loaders = {}
     for name, graphs in by_name.items():
-        sampler = PackBatchSampler(
+        sampler = samplers[name]
+        view = _view(graphs, sampler, passed_on, padded, with_ids)
+        loaders[name] = PackedLoader(
+            view, sampler=sampler, padded=padded, search=search, multiple_of=multiple_of, **passed_on.loader
+        )
+    return loaders[_ALL] if splits is None else loaders
+
+
+def _pack_samplers(
+    splits: Mapping[str, Graphs], shuffled: Collection[str], request: Request, passed_on: Settings
+) -> tuple[dict[str, PackBatchSampler], LimitsSearch | None]:
+    """Return the sampler of each split, all of one shape, and the search for the limits, if there was one."""
+    leading = tuple(shuffled) or tuple(splits)
+    chosen = choose({name: graphs.histogram for name, graphs in splits.items()}, leading, request)
+    samplers = {
+        name: PackBatchSampler(
             graphs.histogram, chosen.limits, plan=chosen.plans[name], packs_per_batch=chosen.packs_per_batch,
-            shuffle=name in shuffled, seed=seed, oversize=oversize, **passed_on.of_sampler(name in leading),
-        )  # fmt: skip
-        if padded:
-            view = padded_view(graphs, sampler.limits, chosen.packs_per_batch, passed_on.batch)
-        else:
-            view = plain_view(graphs, passed_on.collate, passed_on.batch, with_ids)
-        if isinstance(view, CollatedView) and not isinstance(graphs.items, StoredGraphs):
-            # Graphs of a store cannot change.
-            view.collated = functools.partial(collated_within, graphs, sampler.limits, chosen.packs_per_batch)
-        loaders[name] = PackedLoader(view, sampler=sampler, padded=padded, search=chosen.search, **passed_on.loader)
+            shuffle=name in shuffled, seed=request.seed, oversize=request.oversize,
+            **passed_on.of_sampler(name in leading),
+        )
+        for name, graphs in splits.items()
+    }  # fmt: skip
     if request.graphs_per_batch is not None:
         # Each shuffled split is trained on; the other splits share one number.
         for names in [[name] for name in shuffled] or [list(leading)]:
-            _warn_of_mean(request.graphs_per_batch, {name: loaders[name].sampler for name in names})
-    return loaders[_ALL] if splits is None else loaders
+            _warn_of_mean(request.graphs_per_batch, {name: samplers[name] for name in names})
+    return samplers, chosen.search
+
+
+def _view(
+    graphs: Graphs, sampler: PackBatchSampler | StaticBatchSampler, passed_on: Settings, padded: bool, with_ids: bool
+) -> Any:
+    """Return the view that makes the batches of a sampler."""
+    limits, packs = sampler.limits, getattr(sampler, "packs_per_batch", 1)
+    if padded:
+        if isinstance(sampler, StaticBatchSampler):
+            limits = padding_limits(limits, bool(passed_on.batch.get("coordinates")))
+        view = padded_view(graphs, limits, packs, passed_on.batch)
+    else:
+        view = plain_view(graphs, passed_on.collate, passed_on.batch, with_ids)
+    if isinstance(view, CollatedView) and not isinstance(graphs.items, StoredGraphs):
+        # Graphs of a store cannot change.
+        view.collated = functools.partial(collated_within, graphs, limits, packs)
+    return view
 
 
 def _warn_of_mean(wanted: int, samplers: Mapping[str, PackBatchSampler]) -> None:
@@ -246,12 +293,12 @@ def _warn_of_mean(wanted: int, samplers: Mapping[str, PackBatchSampler]) -> None
             f"graphs_per_batch is {wanted}, but the batches{of_splits} hold {mean:.1f} graphs on average, since "
             f"{sum(graphs):.0f} graphs do not fill such batches; choose the learning rate for {mean:.0f} graphs, "
             f"or give a number whose batches are full: graphs_per_batch={' or '.join(map(str, offered))}.",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
 class SamplerSettings(TypedDict, total=False):
-    """Settings of `PackBatchSampler`."""
+    """Settings of `PackBatchSampler`, and without `content` of `StaticBatchSampler`."""
 
     content: str | None
     num_replicas: int | None
@@ -296,8 +343,9 @@ class LoaderSettings(SamplerSettings, BatchSettings, DataLoaderSettings, total=F
 class AllSettings(LoaderSettings, total=False):
     """All arguments of `packed_loader` that do not decide what it returns."""
 
+    batch_size: int | None
     shuffle: bool | Collection[str]
-    padded: bool
+    padded: bool | None
     limits: Shapes | None
     plan: PackPlan | Mapping[str, PackPlan] | None
     packs_per_batch: int | None
@@ -318,7 +366,6 @@ _OF_ALL_SPLITS = ("num_replicas", "rank")
 _WITHOUT_PADDING = ("transform", "transform_seed", "as_stored")
 # Arguments that users may expect, but that `packed_loader` does not accept -> advice in the error.
 _CHOSEN = {
-    "batch_size": "give graphs_per_batch, the mean number of graphs per batch",
     "budget": "search first, search = tp.search_limits(source, budget=...), and give limits=search.best.limits",
     "sampler": "the loader makes its own sampler from limits and seed",
     "batch_sampler": "the loader makes its own sampler from limits and seed",
@@ -404,8 +451,8 @@ class Request:
         given = "limits" if self.limits is not None else "a plan" if self.plans else None
         if self.graphs_per_batch is None and given is None and not self.stored:
             raise InputError(
-                "the batch size is not set: give graphs_per_batch, which corresponds to batch_size (such as 64), or "
-                "limits."
+                "the batch size is not set: give batch_size, such as batch_size=64, or for packs graphs_per_batch, the "
+                "mean number of graphs in a batch, or limits."
             )
         if given is not None and self.graphs_per_batch is not None and self.packs_per_batch is not None:
             raise InputError(

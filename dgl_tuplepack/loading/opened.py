@@ -47,6 +47,7 @@ from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 from dgl_tuplepack.storage.graph_store import GraphStore, StoredGraphs, plan_file, refuse_store_settings
 from dgl_tuplepack.storage.reader import temporary_store
 from dgl_tuplepack.storage.selection import check_same_schema
+from dgl_tuplepack.storage.view import GraphRows, pyg_builder, with_graph_ids
 
 _log = logging.getLogger(__name__)
 
@@ -361,25 +362,43 @@ def plain_view(given: Graphs, collate: Callable[[Any], Any] | None, settings: Ma
 
 
 class PlainCollate:
-    """Collate items as DGL does, without padding.
+    """Collate items as DGL or PyG does, without padding.
 
     An empty list gives a batch without graphs, which has the types, features and labels of the examples.
     """
 
     def __init__(self, examples: Examples) -> None:
-        if begins_with_pyg(examples[0]):
-            raise InputError(
-                "PyG graphs that are not in a store cannot be batched without padding here; give them and a "
-                "PackBatchSampler to torch_geometric.loader.DataLoader, or write a store and use "
-                'store.batched(framework="pyg").'
-            )
-        self._collate = load("dgl.dataloading").GraphCollator().collate
-        self.examples = [_unwrapped(example) for example in examples]
+        self.is_pyg = begins_with_pyg(examples[0])
+        self.examples = examples if self.is_pyg else [_unwrapped(example) for example in examples]
+        self._collate = _pyg_batch if self.is_pyg else load("dgl.dataloading").GraphCollator().collate
 
     def __call__(self, items: Iterable[Any]) -> Any:
-        """Return the batched graph, and the stacked labels and ids if items have them."""
-        items = list(map(_unwrapped, items))
-        return self._collate(items) if items else _emptied(self._collate(self.examples))
+        """Return the batched graph, and the stacked labels and ids if items have them; for PyG, the batch alone."""
+        items = list(items) if self.is_pyg else list(map(_unwrapped, items))
+        if items:
+            return self._collate(items)
+        return _empty_pyg_batch(self.examples) if self.is_pyg else _emptied(self._collate(self.examples))
+
+
+def _pyg_batch(items: Sequence[Any]) -> Any:
+    """Return the PyG batch of items, with `graph_ids` if the items have ids."""
+    graphs = [item.item if isinstance(item, Identified) else item for item in items]
+    batch = load("torch_geometric.data").Batch.from_data_list(graphs)
+    if isinstance(items[0], Identified):
+        return with_graph_ids(batch, torch.tensor([item.id for item in items]))
+    return batch
+
+
+def _empty_pyg_batch(examples: Any) -> Any:
+    """Return a PyG batch without graphs, with the attributes of the examples."""
+    schema = schema_of_example(Examples(examples))
+    types, none = len(schema.types) + 1, torch.zeros(0, dtype=torch.int64)
+    ids = none.numpy()
+    rows = GraphRows(ids, ids, ids, np.zeros((types, 3, 0), np.int64), np.zeros(types, np.int64))
+    ends = [torch.zeros(2, 0, dtype=schema.idtype) for _ in schema.edge_types]
+    values = [spec.filled(0, 0) for _, spec in schema.columns()]
+    batch = pyg_builder(schema)(rows, [0] * types, [*ends, *values])
+    return with_graph_ids(batch, none) if schema.has_ids else batch
 
 
 def _transform_and_collate(

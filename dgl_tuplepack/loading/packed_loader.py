@@ -20,9 +20,12 @@ from dgl_tuplepack.errors import InputError, SamplerError
 from dgl_tuplepack.graphs.items import Identified
 from dgl_tuplepack.graphs.readers.ogb_folder import OgbFolder
 from dgl_tuplepack.loading.opened import opened
+from dgl_tuplepack.loading.static_loader import levels_of, mark, static_shape
+from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.search import LimitsSearch
 from dgl_tuplepack.sampling.pack_sampler import PackBatchSampler
+from dgl_tuplepack.sampling.static_sampler import StaticBatchSampler
 from dgl_tuplepack.storage.device import DeviceStore
 from dgl_tuplepack.storage.graph_store import StoredGraphs
 from dgl_tuplepack.storage.reader import Stored
@@ -31,7 +34,9 @@ from dgl_tuplepack.storage.view import BatchView, is_one_id, with_graph_ids
 # Version of the state that `PackedLoader.state_dict` returns.
 _VERSION = 1
 
-# What to do if a framework replaces the sampler of a loader; ranks get their graphs from the PackBatchSampler anyway.
+_Sampler = PackBatchSampler | StaticBatchSampler
+
+# What to do if a framework replaces the sampler of a loader; ranks get their graphs from our sampler anyway.
 _REMEDIES = (
     "keep frameworks from replacing it: give use_distributed_sampler=False to Lightning; instead of "
     "accelerator.prepare(loader), prepare only the model and the optimiser, and move batches to accelerator.device."
@@ -50,7 +55,7 @@ class WholeBatches(Dataset[Any]):
     `sampler`, and the length is the number of graphs in an epoch, without graphs that `oversize` drops.
     """
 
-    def __init__(self, dataset: Any, view: Any, sampler: PackBatchSampler | None = None) -> None:
+    def __init__(self, dataset: Any, view: Any, sampler: _Sampler | None = None) -> None:
         self.dataset, self.view, self.sampler = dataset, view, sampler
         self.is_packed = sampler is not None
         self._length = len(view) if sampler is None else sampler.num_graphs
@@ -82,15 +87,18 @@ class WholeBatches(Dataset[Any]):
         return getattr(self.dataset, name)
 
 
-def _checked(sampler: Any) -> PackBatchSampler:
+def _checked(sampler: Any) -> _Sampler:
     """Return the sampler of a loader; InputError if a framework that rebuilds loaders has put another in its place."""
-    if isinstance(sampler, PackBatchSampler):
+    if isinstance(sampler, _Sampler):
         return sampler
     # Lightning's `overfit_batches` passes a SequentialSampler of the loader's dataset, to have no shuffling.
     dataset = getattr(sampler, "data_source", None)
     if type(sampler) is SequentialSampler and isinstance(dataset, WholeBatches) and dataset.sampler is not None:
         return dataset.sampler.unshuffled()
-    raise InputError(f"a packed loader needs its PackBatchSampler, but the sampler is {shown(sampler)}; {_REMEDIES}")
+    raise InputError(
+        f"a packed loader needs its PackBatchSampler or StaticBatchSampler, but the sampler is {shown(sampler)}; "
+        f"{_REMEDIES}"
+    )
 
 
 class _Iteration(Iterator[Any]):
@@ -98,7 +106,7 @@ class _Iteration(Iterator[Any]):
 
     position: _Position
     batches: Iterator[Any]
-    number, is_exhausted = 0, False
+    number, trains, is_exhausted = 0, False, False
 
     def __init__(self, loader: PackedLoader) -> None:
         self._loader = loader
@@ -122,47 +130,63 @@ class _Iteration(Iterator[Any]):
             raise
         # Count batches when the loop receives them, since workers make batches ahead.
         self.position.batches += 1
+        if self.trains:
+            # An epoch is used once a training has received a batch of it.
+            self._loader._next_epoch = max(self._loader._next_epoch, min(self.position.epoch + 1, UINT64_MAX))
+        if not self._loader.padded:
+            mark(batch, self._loader.shape, self._loader._levels)
         return batch
 
 
 class PackedLoader(DataLoader[Any]):
     """A loader of whole batches, made by `packed_loader`: a torch DataLoader with automatic batching disabled.
 
-    An iteration and its workers start when the first batch is requested.
+    An iteration and its workers start when the first batch is requested. Each iteration of a shuffling loader that
+    delivers a batch with gradients enabled takes the next unused epoch. After a call of `set_epoch`, and on several
+    ranks, only `set_epoch` changes the epoch.
 
     Attributes
     ----------
     sampler
-        The `PackBatchSampler`. Pass its `graphs_per_batch` as `count` to a loss.
+        The `PackBatchSampler`, whose `graphs_per_batch` is the `count` of a loss; or the `StaticBatchSampler`.
     search
         The search that chose the limits; None if limits were not searched.
     padded
         Whether each batch is a `PaddedBatch` of a static shape.
+    shape
+        Slots of a batch, as `Limits` with the graph slots as `graphs`; a tuple for shape buckets. Slots that are
+        reserved for padding count. Batches without padding need padding to get this shape: at least two nodes and two
+        edges of each type, and one graph. Their graphs carry it as ``graph.__dict__["static_shape"]``.
     """
 
-    sampler: PackBatchSampler
+    sampler: Any
 
     def __init__(
         self,
         dataset: Any,
-        sampler: PackBatchSampler | None = None,
+        sampler: _Sampler | None = None,
         *,
         padded: bool = True,
         search: LimitsSearch | None = None,
+        multiple_of: int = 1,
         collate_fn: Callable[[Any], Any] = _as_it_is,
         batch_size: None = None,
         **settings: Any,
     ) -> None:
-        self.padded, self.search = padded, search
+        self.padded, self.search, self.multiple_of = padded, search, multiple_of
         # `_position`: the position of the iteration that ran last, or of a state that was loaded after it. `_trains`:
         # whether gradients were enabled; if so, later evaluations (without gradients) change neither.
         self._position, self._trains = _Position(0), False
+        # The epoch after all epochs of which a training has received a batch.
+        self._next_epoch = 0
         # `_under_way`: the iterations that count in a state, the oldest first. `_number`: how many were started.
         self._under_way, self._number = list[weakref.ref[_Iteration]](), 0
         sampler = _checked(sampler)
         if isinstance(dataset, BatchView) and settings.get("num_workers"):
             log_workers()
         view = dataset.view if isinstance(dataset, WholeBatches) else dataset
+        self.shape: Limits | tuple[Limits, ...] = static_shape(view, sampler, multiple_of)
+        self._levels = levels_of(view)
         whole = WholeBatches(view, view, sampler)
         super().__init__(whole, batch_size=batch_size, sampler=sampler, collate_fn=collate_fn, **settings)
 
@@ -173,23 +197,29 @@ class PackedLoader(DataLoader[Any]):
 
     @property
     def limits(self) -> Any:
-        """Limits of one pack, with a cap on graphs. A tuple for shape buckets."""
+        """Limits of one pack, with a cap on graphs. A tuple for shape buckets. With `batch_size`, limits of a batch."""
         return self.sampler.limits
 
     @property
     def plan(self) -> PackPlan:
-        """The plan of the sampler."""
-        return self.sampler.plan
+        """The plan of the sampler; AttributeError for batches with exact numbers of graphs, which need no plan."""
+        if isinstance(self.sampler, StaticBatchSampler):
+            raise AttributeError(
+                "a loader with batch_size has no plan, since each epoch makes its batches anew; give graphs_per_batch "
+                "for packs of a plan."
+            )
+        plan: PackPlan = self.sampler.plan
+        return plan
 
     @property
     def packs_per_batch(self) -> int:
-        """Packs per batch."""
-        return self.sampler.packs_per_batch
+        """Packs per batch; 1 with `batch_size`, since the limits then apply to a batch."""
+        return 1 if isinstance(self.sampler, StaticBatchSampler) else int(self.sampler.packs_per_batch)
 
     @property
     def graphs_per_batch(self) -> float:
         """Mean number of graphs per batch in the current epoch, as `PackBatchSampler.graphs_per_batch`."""
-        return self.sampler.graphs_per_batch
+        return float(self.sampler.graphs_per_batch)
 
     @property
     def view(self) -> Any:
@@ -202,7 +232,7 @@ class PackedLoader(DataLoader[Any]):
         return self.view.collate if isinstance(self.view, CollatedView) else None
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next iteration, 0..2**64-1."""
+        """Set the epoch of the next iteration, 0..2**64-1; from now on, only `set_epoch` changes the epoch."""
         self.sampler.set_epoch(epoch)
         if self._position.epoch != epoch:
             self._position = _Position(epoch)
@@ -222,12 +252,12 @@ class PackedLoader(DataLoader[Any]):
         older = self._alive() if self._trains == trains else []
         if counts:
             self._trains = trains
-            position = self._position = self._first_position()
+            position = self._position = self._first_position(trains)
         else:
             # An evaluation has a position of its own, and begins at the first batch.
             position = _Position(self.sampler.epoch)
-        self.sampler.set_epoch(position.epoch, skip=position.batches)
-        iteration.position, iteration.batches = position, super().__iter__()
+        self.sampler.go_to(position.epoch, skip=position.batches)
+        iteration.position, iteration.batches, iteration.trains = position, super().__iter__(), trains
         self._number = iteration.number = self._number + 1
         if counts:
             self._under_way = [weakref.ref(each) for each in (*older, iteration)]
@@ -237,8 +267,8 @@ class PackedLoader(DataLoader[Any]):
         found = (reference() for reference in self._under_way)
         return [iteration for iteration in found if iteration is not None and not iteration.is_exhausted]
 
-    def _first_position(self) -> _Position:
-        """Return where the next iteration begins: at the position of a loaded state, or at the start of the epoch."""
+    def _first_position(self, trains: bool) -> _Position:
+        """Return where the next iteration begins: at the position of a loaded state, or at the start of an epoch."""
         epoch, latest = self.sampler.epoch, self._position
         if latest.in_middle and latest.epoch != epoch:
             warnings.warn(
@@ -249,24 +279,25 @@ class PackedLoader(DataLoader[Any]):
                 stacklevel=4,
             )
             return _Position(latest.epoch, latest.batches)
-        return _Position(epoch, latest.batches if latest.length is not None and latest.epoch == epoch else 0)
+        if latest.length is not None and latest.epoch == epoch:
+            return _Position(epoch, latest.batches)
+        return _Position(self._next_epoch if trains and self.sampler.advances else epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position in the current epoch and the settings, as plain values that are equal on all ranks.
+        """Return the epoch, the position in it and the settings, as plain values that are equal on all ranks.
 
-        The position counts the batches that the loop over this loader received. If several iterations of the epoch are
-        under way, the oldest counts, so an evaluation in the middle of a training epoch changes nothing; an iteration
-        ends when it is exhausted or, after ``break``, discarded. If none is under way, the last one that ran counts.
-        Batches that workers made ahead, and evaluations under ``torch.no_grad()`` after a training, do not count.
-        Lightning saves and restores the state with its checkpoints.
+        The position counts the batches that the loop over this loader received. If several iterations are under way,
+        the oldest counts (after `set_epoch`, the oldest of this epoch), so an evaluation in the middle of a training
+        epoch changes nothing; an iteration ends when it is exhausted or, after ``break``, discarded. If none is under
+        way, the last one that ran counts. Batches that workers made ahead, and evaluations under ``torch.no_grad()``
+        after a training, do not count. Lightning saves and restores the state with its checkpoints.
         """
-        epoch = self.sampler.epoch
-        of_epoch = (each.position for each in self._alive() if each.position.epoch == epoch)
-        latest = next(of_epoch, self._position)
-        position = latest if latest.in_middle or latest.epoch == epoch else _Position(epoch)
+        epoch, advances = self.sampler.epoch, self.sampler.advances
+        under_way = (each.position for each in self._alive() if advances or each.position.epoch == epoch)
+        latest = next(under_way, self._position)
+        position = latest if advances or latest.in_middle or latest.epoch == epoch else _Position(epoch)
         progress = {"version": _VERSION, "epoch": position.epoch, "position": position.batches}
-        of_plan = {"plan": self.sampler.plan.fingerprint, "trains": self._trains}
-        return {**progress, **self.sampler.settings(), **of_plan}
+        return {**progress, "next_epoch": self._next_epoch, **_settings_of(self.sampler), "trains": self._trains}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue the next iteration, in the epoch of the state, after the batches that the loop had received.
@@ -278,13 +309,16 @@ class PackedLoader(DataLoader[Any]):
         SamplerError
             The state comes from a loader with other settings or graphs.
         """
-        self._position, self._trains = _position_of(state, self.sampler), bool(state.get("trains", True))
-        self._under_way = []
-        self.sampler.set_epoch(self._position.epoch)
+        self._position, self._next_epoch = _progress_of(state, self.sampler)
+        self._trains, self._under_way = bool(state.get("trains", True)), []
+        self.sampler.go_to(self._position.epoch)
 
     def __repr__(self) -> str:
-        packs = f"{self.packs_per_batch} pack{'s' if self.packs_per_batch > 1 else ''}"
         padding = "padded" if self.padded else "not padded"
+        if isinstance(self.sampler, StaticBatchSampler):
+            graphs = self.sampler.batch_size
+            return f"PackedLoader({len(self)} batches of {graphs} graphs within {self.limits!r}, {padding})"
+        packs = f"{self.packs_per_batch} pack{'s' if self.packs_per_batch > 1 else ''}"
         return (
             f"PackedLoader({len(self)} batches of {self.graphs_per_batch:.1f} graphs on average, each {packs} of "
             f"{self.limits!r}, {padding})"
@@ -305,8 +339,14 @@ class _Position:
         return self.length is not None and 0 < self.batches < self.length
 
 
-def _position_of(state: Any, sampler: PackBatchSampler) -> _Position:
-    """Return the position that a state contains; SamplerError if the state has other settings or graphs."""
+def _settings_of(sampler: _Sampler) -> dict[str, Any]:
+    """Return the settings that a state and a sampler must have in common."""
+    of_plan = {"plan": sampler.plan.fingerprint} if isinstance(sampler, PackBatchSampler) else {}
+    return {**sampler.settings(), **of_plan}
+
+
+def _progress_of(state: Any, sampler: _Sampler) -> tuple[_Position, int]:
+    """Return the position and the next unused epoch; SamplerError if the state has other settings or graphs."""
     if not isinstance(state, Mapping) or "version" not in state:
         raise SamplerError(f"a state must be what state_dict() returned, but is {shown(state)}; pass that result.")
     if state["version"] != _VERSION:
@@ -314,10 +354,10 @@ def _position_of(state: Any, sampler: PackBatchSampler) -> _Position:
             f"the state has version {state['version']!r}, but this release reads version {_VERSION}; "
             "use the release that saved it, or begin the epoch again."
         )
-    settings = {**sampler.settings(), "plan": sampler.plan.fingerprint}
+    settings = _settings_of(sampler)
     missing = [name for name in ("epoch", "position", *settings) if name not in state]
     if missing:
-        raise SamplerError(f"the state lacks {', '.join(missing)}; give what state_dict() returned.")
+        raise SamplerError(f"the state lacks {', '.join(missing)}; give what state_dict() returned for such a loader.")
     # States of version 0.1.0 may be of epochs with new plans.
     for name, value in {"replan_every": None, **settings}.items():
         saved = state.get(name)
@@ -331,7 +371,10 @@ def _position_of(state: Any, sampler: PackBatchSampler) -> _Position:
     epoch = whole_number("epoch of a state", state["epoch"], 0, UINT64_MAX, SamplerError)
     length = len(sampler)
     batches = whole_number("position of a state", state["position"], 0, length, SamplerError)
-    return _Position(epoch, batches, length)
+    # Earlier releases did not save the next epoch.
+    following = state.get("next_epoch", min(epoch + (batches > 0), UINT64_MAX))
+    following = whole_number("next_epoch of a state", following, 0, UINT64_MAX, SamplerError)
+    return _Position(epoch, batches, length), following
 
 
 def refuse_collate(collate: object, padded: bool) -> None:

@@ -67,6 +67,8 @@ class EpochSampler(Sampler[list[int]], ABC):
         self.seed = whole_number("seed", seed, 0, UINT64_MAX, SamplerError)
         self.num_replicas, self.rank = replicas(num_replicas, rank)
         self._epoch, self._skip = 0, 0
+        # Whether `set_epoch` was called; loaders then do not move on to the next epoch by themselves.
+        self.epoch_is_set = False
         # Number of iterations; epoch of the latest one with gradients (-1: none); whether a warning was given.
         self._iterations, self._iterated, self._warned = 0, -1, False
         # The epoch for which `graphs_per_batch` was counted last (-1: none), and the result.
@@ -110,9 +112,19 @@ class EpochSampler(Sampler[list[int]], ABC):
         SamplerError
             `epoch` is out of range, or the epoch has fewer batches than `skip`.
         """
+        self.go_to(epoch, skip)
+        self.epoch_is_set = True
+
+    def go_to(self, epoch: int, skip: int = 0) -> None:
+        """Set the epoch as `set_epoch` does, for a loader that counts epochs itself."""
         epoch = whole_number("epoch", epoch, 0, UINT64_MAX, SamplerError)
         self._skip = whole_number("skip", skip, 0, len(self), SamplerError)
         self._epoch = epoch
+
+    @property
+    def advances(self) -> bool:
+        """Whether a loader takes another epoch for each iteration by itself: on one rank, until `set_epoch`."""
+        return self.shuffle and self.num_replicas == 1 and not self.epoch_is_set
 
     def __iter__(self) -> Iterator[list[int]]:
         # This is a generator, so an iterator that a loader makes but never uses has no effect.

@@ -152,6 +152,8 @@ _CLOSE, _FINE, _RESERVE = 3, 16, 8
 _LITTLE_WORK = 0.25
 # The slack is chosen by this many shuffles, and the reserve by others, which have about _GRAPHS graphs together.
 _SHUFFLES, _GRAPHS, _MOST_SHUFFLES = 2, 300_000, 30
+# Slots of each node type and each edge type that hold padding in a static shape.
+_PADDING = 2
 # So many shuffles are tried to find an order that fits.
 _TRIED = 8
 # Identifier of the random stream of these shuffles. They do not depend on the seed of a sampler.
@@ -189,7 +191,9 @@ class SlackShapes:
     def rounded(self, limits: IntArray) -> IntArray:
         """Return the smallest limits, at least `limits`, whose padded shape is a multiple of `multiple_of`."""
         reserved = np.zeros(len(limits), dtype=np.int64)
-        reserved[components_of_kind(self.sizes.components, "nodes")] = int(self.multiple_of > 1)
+        if self.multiple_of > 1:
+            for kind in ("nodes", "edges"):
+                reserved[components_of_kind(self.sizes.components, kind)] = _PADDING
         return -(-(limits + reserved) // self.multiple_of) * self.multiple_of - reserved
 
     def met(self, slack: int, shuffle: int) -> bool:

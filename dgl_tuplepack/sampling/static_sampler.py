@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import warnings
 import zlib
@@ -58,7 +59,7 @@ class StaticBatchSampler(EpochSampler):
         How much larger than a mean batch the limits are, >= 0, such as 0.02; with more slack, more graphs stay in their
         shuffled batches. None: choose a small slack, at least 0.003.
     multiple_of
-        The node slots, reserved nodes included, and the edge slots are multiples of this number, >= 1.
+        The limits on nodes and on edges, plus two slots for padding, are multiples of this number, >= 1.
     drop_last
         Whether to drop the graphs that do not fill a step.
     num_replicas, rank
@@ -229,10 +230,20 @@ class StaticBatchSampler(EpochSampler):
             warnings.warn(
                 f"batches of {self._cut.most} graphs need a shape with {above:.0%} more slots than a mean batch; graph "
                 f"{self._kept[worst]} has {size!s:.200}. Pack such graphs instead (packed_loader with "
-                "graphs_per_batch), use a larger batch_size, leave out the largest graphs (oversize='drop' with a "
-                "shape), or use shape buckets.",
+                "graphs_per_batch), use a larger batch_size, leave out the largest graphs (oversize='drop' with "
+                "shape=, or limits= in packed_loader), or use shape buckets.",
                 stacklevel=4,
             )
+
+    def unshuffled(self) -> StaticBatchSampler:
+        """Return a sampler with the same batches in each epoch: those of epoch 0, which are within the limits."""
+        sampler = copy.copy(self)
+        if self.shuffle:
+            order = self._batches(0).graphs
+            sampler.shuffle, sampler._latest, sampler._counted = False, (-1, order), (-1, 0.0)
+            # States of another order do not fit this sampler.
+            sampler._sizes_checksum = zlib.crc32(order.astype("<i8").data, self._sizes_checksum)
+        return sampler
 
     def __len__(self) -> int:
         """Return the number of batches in an epoch: equal on all ranks, and in all epochs."""
