@@ -49,7 +49,8 @@ class Way:
     layers
         Framework of the layers: "dgl" or "pyg".
     batches
-        "plain": from the framework's own loader; "packed": ours.
+        "plain": from the framework's own loader; "packed": padded batches of ours; "exact": ordinary batches of ours,
+        for a model that pads inside.
     tensors
         Whether the step runs on the tensors of a batch, with DGL's layers on a `TensorGraph`.
     compiler
@@ -72,6 +73,8 @@ WAYS = {
     "PyG, tp.compile(dynamic=True)": Way("pyg", compiler="ours"),
     "packs, PyG's layers": Way("pyg", "packed"),
     "packs, PyG's layers, tp.compile": Way("pyg", "packed", tensors=True, compiler="ours"),
+    "two lines, DGL's layers": Way("dgl", "exact", compiler="ours"),
+    "two lines, PyG's layers": Way("pyg", "exact", compiler="ours"),
 }
 
 
@@ -88,7 +91,9 @@ class Training:
         torch.manual_seed(0)
         self.model = Network(layers, width, way.layers, convolution)
         compiled = _compilers()[way.compiler](way.batches == "plain")
-        if way.batches != "plain":
+        if way.batches == "exact":
+            self.batches, self.loss = _two_lines(data, way, self.model)
+        elif way.batches != "plain":
             tp.nn.convert(self.model, verbose=False)
             self.batches, self.loss = _packed(data, way, self.model, compiled)
         else:
@@ -142,6 +147,36 @@ def _plain_pyg(data: Data, model: nn.Module, compiled: Compile) -> tuple[Batches
         return losses_of(model(structure, batch.x, batch.edge_attr), batch.y).mean()
 
     return for_ever(DataLoader(graphs, batch_size=data.size, shuffle=True)), compiled(loss)
+
+
+class _OnBatches(nn.Module):
+    """The network on ordinary batches, as a user's model."""
+
+    def __init__(self, network: nn.Module, layers: str) -> None:
+        super().__init__()
+        self.network, self.layers = network, layers
+
+    def forward(self, batch: Any) -> Tensor:
+        """Return one output per graph."""
+        if self.layers == "pyg":
+            structure: OnDGL | OnPyG = OnPyG(batch.edge_index, batch.batch, batch.num_graphs)
+            result: Tensor = self.network(structure, batch.x, batch.edge_attr)
+        else:
+            result = self.network(OnDGL(batch), batch.ndata["feat"], batch.edata["feat"])
+        return result
+
+
+def _two_lines(data: Data, way: Way, model: nn.Module) -> tuple[Batches, Loss]:
+    """Return our loader of ordinary batches, and the loss of a script, which calls the model that pads inside."""
+    graphs = data.store if way.layers == "dgl" else [as_pyg(*item) for item in data.items]
+    loader = tp.packed_loader(graphs, batch_size=data.size)
+    model = tp.compile(_OnBatches(model, way.layers), loader)
+
+    def loss(batch: Any) -> Tensor:
+        graph, labels = batch if way.layers == "dgl" else (batch, batch.y)
+        return losses_of(model(graph), labels).mean()
+
+    return for_ever(loader), loss
 
 
 def _packed(data: Data, way: Way, model: nn.Module, compiled: Compile) -> tuple[Batches, Loss]:
