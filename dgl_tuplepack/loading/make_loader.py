@@ -201,7 +201,7 @@ def packed_loader(
         )
     if batch_size is not None:
         others = {"graphs_per_batch": graphs_per_batch, "plan": plan, "packs_per_batch": packs_per_batch}
-        others |= {"shapes": shapes, "content": passed_on.sampler.get("content")}
+        others |= {"shapes": shapes, "content": passed_on.sampler.pop("content", None)}
         refuse_settings_of_packs(batch_size, others)
     if in_memory is None and (passed_on.collate or passed_on.batch.get("transform")):
         # A collate function or transform of the user needs the original items.
@@ -418,7 +418,10 @@ def _check_applies(name: str, padded: bool) -> None:
             f"{name} cannot be given with padded=False, since DGL's collate ignores them; write a store with "
             f"them, GraphStore.write(path, graphs, {name}=...), and give the store."
         )
-    raise InputError(f"{name} applies only to padded batches, but padded=False; leave {name} out.")
+    raise InputError(
+        f"{name} applies only to padded batches, but padded=False, which is the default with batch_size; leave {name} "
+        "out, or give padded=True."
+    )
 
 
 @dataclass(frozen=True)

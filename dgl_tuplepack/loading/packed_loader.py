@@ -121,7 +121,8 @@ class _Iteration(Iterator[Any]):
                 "another one began, and persistent workers serve only the latest iteration of a loader; use "
                 "persistent_workers=False, or a second loader for the evaluation."
             )
-        if self in self._loader._alive():
+        counts = self in self._loader._alive()
+        if counts:
             self._loader._position = self.position
         try:
             batch = next(self.batches)
@@ -130,7 +131,7 @@ class _Iteration(Iterator[Any]):
             raise
         # Count batches when the loop receives them, since workers make batches ahead.
         self.position.batches += 1
-        if self.trains:
+        if self.trains and counts:
             # An epoch is used once a training has received a batch of it.
             self._loader._next_epoch = max(self._loader._next_epoch, min(self.position.epoch + 1, UINT64_MAX))
         if not self._loader.padded:

@@ -195,7 +195,7 @@ class StaticBatchSampler(EpochSampler):
             needed = limits_of(self._sizes, chosen(shapes), cap)
             raise SamplerError(
                 f"no order of the {self.num_graphs} graphs was found whose batches of {self._cut.most} all fit "
-                f"{self.limits!r}; these suffice: {needed!r}; give them or larger ones, or leave shape and slack out."
+                f"{self.limits!r}; these suffice: {needed!r}; give them or larger ones, or leave out shape and slack."
             )
         if shape is None and slack is None:
             self._warn_of_padding(shapes)
@@ -210,7 +210,7 @@ class StaticBatchSampler(EpochSampler):
             raise SamplerError(
                 f"batch {exceeding[0]} of the graphs in their order has {contents[exceeding[0]].tolist()} of "
                 f"{list(names)}, but the shape is {self.limits!r}; give at least {needed}, a smaller batch_size, or "
-                "leave shape out."
+                "leave the shape out."
             )
 
     def _contents(self) -> IntArray:

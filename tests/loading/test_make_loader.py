@@ -133,7 +133,7 @@ def test_stored_plans_are_used_if_they_meet_what_is_asked(
     ("arguments", "error", "parts"),
     [
         ({}, InputError, ("graphs_per_batch", "batch_size", "limits")),
-        ({"batch_size": 8}, InputError, ("batch_size cannot be given", "graphs_per_batch")),
+        ({"batch_size": 0}, InputError, ("batch_size must be an integer in 1..", "0")),
         ({"budget": 64}, InputError, ("budget cannot be given", "search_limits(source, budget=...)")),
         ({"graphs_per_batch": 8, "colour": 8}, InputError, ("no setting 'colour'", "sort_edges", "content")),
         ({"graphs_per_batch": 8, "padded": False, "sort_edges": True}, InputError, ("sort_edges", "padded=False")),

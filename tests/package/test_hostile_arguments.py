@@ -119,6 +119,17 @@ CALLS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
         tp.packed_loader,
         {"source": GRAPHS, "limits": LIMITS, "packs_per_batch": 1, "plan": None, "oversize": "error"},
     ),
+    "packed_loader of exact batches": (
+        tp.packed_loader,
+        {
+            "source": GRAPHS, "batch_size": 2, "shuffle": True, "padded": None, "multiple_of": 1, "seed": 0,
+            "drop_last": False, "num_replicas": 1, "rank": 0,
+        },
+    ),
+    "packed_loader of exact batches within limits": (
+        tp.packed_loader,
+        {"source": GRAPHS, "batch_size": 2, "limits": LIMITS, "oversize": "drop", "with_ids": True},
+    ),
     "packed_loader of splits": (
         tp.packed_loader,
         {"source": GRAPHS, "graphs_per_batch": 1, "splits": {"train": [0]}, "shuffle": ("train",), "plan": {}},
@@ -175,7 +186,8 @@ KINDS = {
     "histogram": "sizes", "multiple_of": "whole", "oversize": "choice", "holding": "sizes?",
     "shapes": "whole?", "budget": "real?", "cost": "choice?", "target": "real?", "skip": "from 0",
     "plan": "plan?", "content": "choice?", "packs_per_batch": "whole?", "num_replicas": "whole",
-    "rank": "from 0", "drop_last": "truth", "graphs_per_batch": "whole", "padded": "truth", "epoch": "from 0",
+    "rank": "from 0", "drop_last": "truth", "graphs_per_batch": "whole", "padded": "truth?", "epoch": "from 0",
+    "batch_size": "whole?", "with_ids": "truth",
     "state": "choice", "lookahead": "whole", "example": "graphs", "label_fill": "any",
     "feature_fill": "any", "cover_padding": "truth", "idtype": "choice", "sort_edges": "truth", "items": "graphs",
     "item": "any", "label": "any", "batch": "choice", "with_labels": "truth", "index": "any",
