@@ -129,7 +129,9 @@ def check_call(
         with_padding = _values(drawing.outputs, drawing.gradients, drawing.buffers)
         # One of the two may not read a tensor, whose gradient is then 0.
         unread = {key: torch.zeros_like(each) for key, each in expected.items() if key[0] == "gradient"}
-        with_padding = {key: each for key, each in (unread | with_padding).items() if key in unread or key[0] != "gradient"}
+        with_padding = {
+            key: each for key, each in (unread | with_padding).items() if key in unread or key[0] != "gradient"
+        }
         if difference := difference_of(with_padding, expected, names, rerun, ("with padding", "without")):
             return Checked(with_padding=difference)
     found = _run_compiled(compiled, args, kwargs, modules, reference, drawing.random_states)

@@ -146,7 +146,9 @@ def compile(
     settings = {"dynamic": dynamic, "fullgraph": fullgraph, **torch_arguments}
     if loader is not None:
         if shapes is not None or dynamic is not False:
-            raise CompileError("shapes and dynamic do not apply to compile(model, loader), whose shapes the loader has.")
+            raise CompileError(
+                "shapes and dynamic do not apply to compile(model, loader), whose shapes the loader has."
+            )
         compile_model = registered("compile_model")
         return compile_model(function, loader, _checked_options(options, torch_arguments), settings, check, rows)
     if rows is not None:
@@ -347,8 +349,10 @@ class CompiledFunction:
             self._compiled = self._function
         return found
 
-    def _checked(self, args: Any, kwargs: Any, leaves: Mapping[str, Any], *draws: bool) -> Checked:
-        return check_call(self._function, self._run, args, kwargs, leaves, *draws)
+    def _checked(
+        self, args: Any, kwargs: Any, leaves: Mapping[str, Any], same_draws: bool, uniform_dropout: bool
+    ) -> Checked:
+        return check_call(self._function, self._run, args, kwargs, leaves, same_draws, uniform_dropout)
 
     def _remedy_of_padding(self) -> str:
         return ""

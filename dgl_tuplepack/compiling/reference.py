@@ -109,7 +109,9 @@ def run_on_copies(
             gradients = _gradients_by_original(outputs, copies)
     finally:
         _running.value = False
-    return Reference(outputs, gradients, buffers, copies, mode.draws, states_after, mode.dropout_dtypes, mode.draws_of_dropout)
+    return Reference(
+        outputs, gradients, buffers, copies, mode.draws, states_after, mode.dropout_dtypes, mode.draws_of_dropout
+    )
 
 
 def _gradients_by_original(outputs: Mapping[str, Tensor], copies: Sequence[Copied]) -> dict[int, Tensor]:
@@ -237,12 +239,15 @@ class _Copies(TorchFunctionMode):
         kept = drawn > p
         return kept * input * (1.0 / (1.0 - p))
 
-
     def _cut_draws(self, input: Tensor) -> Tensor | None:
         """Return the next numbers that were given, cut to the shape of the input; None if they do not cover it."""
         assert self._given_draws is not None
         drawn = next(self._given_draws, None)
-        if drawn is None or drawn.ndim != input.ndim or any(a < b for a, b in zip(drawn.shape, input.shape, strict=True)):
+        if (
+            drawn is None
+            or drawn.ndim != input.ndim
+            or any(a < b for a, b in zip(drawn.shape, input.shape, strict=True))
+        ):
             return None
         return drawn[tuple(slice(number) for number in input.shape)]
 

@@ -36,13 +36,13 @@ from dgl_tuplepack.nn.masks import RowMask, masked
 class GraphAt(NamedTuple):
     """Stands for a graph of the arguments."""
 
-    index: int
+    place: int
 
 
 class TensorAt(NamedTuple):
     """Stands for a tensor of the arguments, outside of graphs."""
 
-    index: int
+    place: int
 
 
 class Captured(NamedTuple):
@@ -145,9 +145,9 @@ class Inputs:
 def filled(value: Any, graphs: Sequence[Any], tensors: Sequence[Tensor]) -> Any:
     """Return nested containers with graphs and tensors in place of their marks; traced code can follow it."""
     if isinstance(value, GraphAt):
-        return graphs[value.index]
+        return graphs[value.place]
     if isinstance(value, TensorAt):
-        return tensors[value.index]
+        return tensors[value.place]
     if type(value) is dict:
         return {key: filled(each, graphs, tensors) for key, each in value.items()}
     if type(value) in (tuple, list):
@@ -185,9 +185,11 @@ class Rows:
         """Return the component of each tensor, None for a tensor without such rows; None as a whole if undecided."""
         found: dict[str, Component | None] = {}
         self.undecided = []
-        known = {}
+        known: dict[Any, Component] = {}
         for i, graph in enumerate(inputs.graphs):
-            known |= {(x.data_ptr(), x.shape): (i, t) if t != GRAPHS[1] else GRAPHS for x, t in graph.kinds.values() if t}
+            known |= {
+                (x.data_ptr(), x.shape): (i, t) if t != GRAPHS[1] else GRAPHS for x, t in graph.kinds.values() if t
+            }
         unknown = {name: x for graph in inputs.graphs for name, x in graph.undecided.items()}
         owned = inputs.tensors.keys() if inputs.has_tensor_graph else ()
         for name, x in {**unknown, **inputs.tensors}.items():
@@ -227,14 +229,16 @@ def plain_call(forward: Callable[..., Any], inputs: Inputs, changed: Callable[[T
     before = [None if each is None else graph.snapshot(each) for graph, each in zip(inputs.graphs, copies, strict=True)]
     args, kwargs = inputs.filled(copies, list(inputs.tensors.values()))
     output = forward(*args, **kwargs)
-    written = {}
+    written: dict[Any, Tensor] = {}
     for i, (graph, each, known) in enumerate(zip(inputs.graphs, copies, before, strict=True)):
         if known is not None:
             written |= written_in(i, graph.snapshot(each), known)
     return Captured(marked(output, copies), written)
 
 
-def written_in(i: int, now: Mapping[Any, Mapping[str, Any]], before: Mapping[Any, Mapping[str, Any]]) -> dict[Any, Tensor]:
+def written_in(
+    i: int, now: Mapping[Any, Mapping[str, Any]], before: Mapping[Any, Mapping[str, Any]]
+) -> dict[Any, Tensor]:
     """Return the features of graph `i` that are not the tensors that they were."""
     return {
         (i, t, name): x
@@ -284,14 +288,16 @@ def own_types(rows: Mapping[str, Component | None]) -> dict[str, GraphType | Non
     return {name: None if component is None else component[1] for name, component in rows.items()}
 
 
-def prepared(inputs: Inputs, paddings: Sequence[Padding], slots: Slots, rows: Mapping[str, Component | None]) -> Prepared:
+def prepared(
+    inputs: Inputs, paddings: Sequence[Padding], slots: Slots, rows: Mapping[str, Component | None]
+) -> Prepared:
     """Pad the arguments of a call."""
     own = own_types(rows)
     made = [
         graph.padded(padding) if isinstance(graph, DglInput) else graph.padded(padding, own)
         for graph, padding in zip(inputs.graphs, paddings, strict=True)
     ]
-    by_name = made[0][1] if inputs.has_tensor_graph else {}
+    by_name: Any = made[0][1] if inputs.has_tensor_graph else {}
     extra = []
     for name, x in inputs.tensors.items():
         component = rows.get(name)

@@ -77,34 +77,36 @@ class Padding:
         if unused < 1 or min(missing.values()) < 0:
             return None
         nodes = {t: number for t, number in missing.items() if isinstance(t, str)}
-        edges = {t: number for t, number in missing.items() if not isinstance(t, str)}
+        edges = {t: number for t, number in missing.items() if isinstance(t, tuple)}
         if len(nodes) == 1 and min(nodes.values()) < 2 * unused:
             return None
         if unused == 1 and len(nodes) == len(edges) == 1:
             return cls._of_one(graph_slots, slots, missing, counts)
         # Pairs of nodes, and a single node that may be left goes to the first graph.
-        spread = {t: 2 * _spread(number // 2, unused) for t, number in nodes.items()}
+        found: dict[GraphType, IntArray] = {t: 2 * _spread(number // 2, unused) for t, number in nodes.items()}
         for t, number in nodes.items():
-            spread[t][0] += number % 2
-        found: dict[GraphType, IntArray] = {**spread}
+            found[t][0] += number % 2
         ends: dict[EdgeType, tuple[Tensor, Tensor]] = {}
-        for t, number in edges.items():
-            assert isinstance(t, tuple)
-            sources, destinations = spread[t[0]], spread[t[2]]
+        for e, number in edges.items():
+            sources, destinations = found[e[0]], found[e[2]]
             allowed = np.flatnonzero((sources > 1) & (destinations > 1))
-            if number and not len(allowed):
+            if not len(allowed):
                 allowed = np.flatnonzero((sources > 0) & (destinations > 0))
-                if not len(allowed):
-                    return None
-            found[t] = np.zeros(unused, np.int64)
+            if number and not len(allowed):
+                return None
+            found[e] = np.zeros(unused, np.int64)
             if number:
-                found[t][allowed] = _spread(number, len(allowed))
-            ends[t] = _ends(t, found[t], sources, destinations, counts[t[0]], counts[t[2]])
+                found[e][allowed] = _spread(number, len(allowed))
+            ends[e] = _ends(e, found[e], sources, destinations, counts[e[0]], counts[e[2]])
         return cls(graph_slots, slots, found, ends)
 
     @classmethod
     def _of_one(
-        cls, graphs: int, slots: Mapping[GraphType, int], missing: Mapping[GraphType, int], counts: Mapping[GraphType, int]
+        cls,
+        graphs: int,
+        slots: Mapping[GraphType, int],
+        missing: Mapping[GraphType, int],
+        counts: Mapping[GraphType, int],
     ) -> Padding:
         """Return the padding of a flat batch that has one unused graph slot, the usual case, in a fraction of the time."""
         (v, e), (nodes, edges) = counts, missing.values()
@@ -133,7 +135,9 @@ def _ends(
     number = np.arange(len(graph)) - np.repeat(np.cumsum(edges) - edges, edges)
     src = (first_source + np.cumsum(sources) - sources)[graph] + number % np.maximum(sources, 1)[graph]
     step = number + (t[0] == t[2])
-    dst = (first_destination + np.cumsum(destinations) - destinations)[graph] + step % np.maximum(destinations, 1)[graph]
+    dst = (first_destination + np.cumsum(destinations) - destinations)[graph] + step % np.maximum(destinations, 1)[
+        graph
+    ]
     return torch.from_numpy(src), torch.from_numpy(dst)
 
 
@@ -166,7 +170,9 @@ class DglInput:
         graph, tensors = self.value, list[Tensor]()
         for e in self.edge_types:
             src, dst = graph.edges(etype=e)
-            tensors += (torch.cat([a, b.to(a.device, a.dtype)]) for a, b in zip((src, dst), padding.ends[e], strict=True))
+            tensors += (
+                torch.cat([a, b.to(a.device, a.dtype)]) for a, b in zip((src, dst), padding.ends[e], strict=True)
+            )
         for t in self.node_types:
             counts = padding.per_graph(t, graph.batch_num_nodes(t))
             tensors += counts, slots_and_pointers(t, counts, padding.slots[t])[0]
@@ -314,7 +320,9 @@ class PygInput:
 
     def key(self) -> Any:
         """Return, in a hashable form, what compiled code depends on beside static shapes."""
-        attributes = tuple((t, *((n, self._key_of(n, x)) for n, x in each.items())) for t, each in self.attributes.items())
+        attributes = tuple(
+            (t, *((n, self._key_of(n, x)) for n, x in each.items())) for t, each in self.attributes.items()
+        )
         return type(self.value), self.device, attributes
 
     def _key_of(self, name: str, x: Any) -> Any:
@@ -449,7 +457,8 @@ def type_by_name(name: str, x: Tensor, graphs: int) -> Any:
 def _make_static(batch: Any) -> None:
     """Give a batch a class whose sizes are known, and whose attributes traced code can set."""
     # Setting `__class__` as usual would make it an attribute of the graph.
-    object.__setattr__(batch, "__class__", _static_class(type(batch)))
+    cls: Any = type(batch)
+    object.__setattr__(batch, "__class__", _static_class(cls))
 
 
 @functools.cache

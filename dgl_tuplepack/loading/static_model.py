@@ -29,10 +29,21 @@ from dgl_tuplepack.compiling import torch_private
 from dgl_tuplepack.compiling.check import Checked, check_call
 from dgl_tuplepack.compiling.compile import MAX_COMPARISONS, CompiledFunction
 from dgl_tuplepack.compiling.reference import is_running, modules_of, run_on_copies
+from dgl_tuplepack.compiling.signatures import mapped
 from dgl_tuplepack.errors import CompileError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, components_of
-from dgl_tuplepack.loading.padded_call import Captured, Cuts, GraphAt, Inputs, PaddedCall, Rows, parameters_of, plain_call, prepared, written_in
-from dgl_tuplepack.compiling.signatures import mapped
+from dgl_tuplepack.loading.padded_call import (
+    Captured,
+    Cuts,
+    GraphAt,
+    Inputs,
+    PaddedCall,
+    Rows,
+    parameters_of,
+    plain_call,
+    prepared,
+    written_in,
+)
 from dgl_tuplepack.loading.static_inputs import GRAPHS, Component, Padding, Slots
 from dgl_tuplepack.loading.static_loader import slots_of
 from dgl_tuplepack.nn.conversion import Masking
@@ -67,7 +78,7 @@ def compile_model(model: Any, loader: Any, options: Any, settings: Any, check: A
 
 
 def shapes_in(loader: Any) -> list[Limits]:
-    """Return the static shapes of a loader, a sampler, a shape, or a list or mapping of them; reserved slots included."""
+    """Return the static shapes of a loader, a sampler, a shape, or a list or mapping of them, with reserved slots."""
     if isinstance(loader, Limits):
         if loader.graphs is None:
             raise CompileError(f"the shape {loader!r} has no number of graphs; give graphs=, such as in loader.shape.")
@@ -87,8 +98,8 @@ def shapes_in(loader: Any) -> list[Limits]:
             )
         return shapes_in(list(shape) if isinstance(shape, tuple) else shape)
     raise CompileError(
-        f"compile(model, loader) needs a loader from packed_loader, a StaticBatchSampler, Limits of its shape, or a list "
-        f"of them, but got {shown(loader)}; make one with tp.packed_loader(source, batch_size=...)."
+        "compile(model, loader) needs a loader from packed_loader, a StaticBatchSampler, Limits of its shape, or a "
+        f"list of them, but got {shown(loader)}; make one with tp.packed_loader(source, batch_size=...)."
     )
 
 
@@ -100,7 +111,9 @@ def checked_rows(rows: Any) -> dict[str, Component | None]:
         None: None, "nodes": (0, NODE_TYPE), "edges": (0, EDGE_TYPE), "graphs": GRAPHS,
     }  # fmt: skip
     if not isinstance(rows, Mapping) or any(not isinstance(name, str) for name in rows):
-        raise CompileError(f"rows must be a dict from names of arguments to components, but is {shown(rows)}; give one.")
+        raise CompileError(
+            f"rows must be a dict from names of arguments to components, but is {shown(rows)}; give one."
+        )
     found: dict[str, Component | None] = {}
     for name, component in rows.items():
         if isinstance(component, str) and component.count(":") in (1, 3):
@@ -110,8 +123,8 @@ def checked_rows(rows: Any) -> dict[str, Component | None]:
             found[name] = known[component]
         else:
             raise CompileError(
-                f"rows[{name!r}] must be 'nodes', 'edges', 'graphs', 'nodes:TYPE', 'edges:SRC:TYPE:DST' or None, but is "
-                f"{shown(component)}; name the rows of this argument, None if it has none."
+                f"rows[{name!r}] must be 'nodes', 'edges', 'graphs', 'nodes:TYPE', 'edges:SRC:TYPE:DST' or None, but "
+                f"is {shown(component)}; name the rows of this argument, None if it has none."
             )
     return found
 
@@ -123,7 +136,7 @@ def _static_class(cls: type, calls: StaticCalls) -> type:
         return calls(*args, **kwargs)
 
     def plain(self: Any) -> Any:
-        model = object.__new__(cls)
+        model: Any = object.__new__(cls)
         object.__setattr__(model, "__dict__", dict(self.__dict__))
         return model
 
@@ -172,12 +185,13 @@ class StaticCalls:
         captured = call(inputs)
         for (i, t, name), value in captured.written.items():
             inputs.graphs[i].write(t, name, value)
-        return mapped(captured.output, lambda x: inputs.graphs[x.index].value if isinstance(x, GraphAt) else x)
+        return mapped(captured.output, lambda x: inputs.graphs[x.place].value if isinstance(x, GraphAt) else x)
 
     def _call_for(self, inputs: Inputs) -> StaticCall | None:
         """Return the call for these arguments; None if they run plain, which is said once for each reason."""
         if inputs.problem:
-            return self._plain(f"it cannot be padded, since {inputs.problem}")
+            self._say_plain(f"it cannot be padded, since {inputs.problem}")
+            return None
         rows = self._rows.of(inputs)
         if rows is None:
             names = ", ".join(self._rows.undecided)
@@ -185,10 +199,11 @@ class StaticCalls:
             return None
         fitting = self._fitting(inputs)
         if fitting is None:
-            return self._plain(
+            self._say_plain(
                 f"a batch with {_counted(inputs.counts)} does not fit {' or '.join(map(repr, self.shapes))}, less the "
                 "slots for padding"
             )
+            return None
         slots, paddings = fitting
         if self._masking is None:
             self._masking = Masking(self._model)
@@ -199,11 +214,13 @@ class StaticCalls:
         call = self._calls.get(key)
         if call is None:
             with self._lock:
-                call = self._calls.setdefault(key, StaticCall(self._model, self._forward, self._masking, inputs, slots, *self.settings[:3]))
+                call = self._calls.setdefault(
+                    key, StaticCall(self._model, self._forward, self._masking, inputs, slots, *self.settings[:3])
+                )
         inputs.paddings, inputs.rows = paddings, rows
         return call
 
-    def _plain(self, reason: str) -> None:
+    def _say_plain(self, reason: str) -> None:
         if reason.partition(" with ")[0] not in self._said:
             self._said.add(reason.partition(" with ")[0])
             warnings.warn(f"{type(self._model).__name__} runs uncompiled for this batch: {reason}.", stacklevel=6)
@@ -255,7 +272,7 @@ def slots_by_component(inputs: Inputs, shape: Limits) -> dict[Component, int] | 
 
 
 def _distinct(slots: dict[Component, int]) -> dict[Component, int]:
-    """Return the slots, some enlarged a little so that no two are equal: the number of rows then tells what they are."""
+    """Return the slots, some enlarged a little, so that no two are equal and a number of rows tells what they are."""
     found: dict[Component, int] = {}
     for component, number in reversed(slots.items()):
         while number in found.values():
@@ -299,7 +316,7 @@ class StaticCall(CompiledFunction):
         # Mode -> which dimensions of its results have padding.
         self._cuts: dict[Any, Cuts] = {}
 
-    def __call__(self, inputs: Inputs) -> Captured:  # type: ignore[override]
+    def __call__(self, inputs: Inputs) -> Captured:
         """Return what the model returns and sets, without rows of padding."""
         if self._compiled is None:
             self._compiled = self._wrapped_by_torch(self._device)
@@ -334,7 +351,10 @@ class StaticCall(CompiledFunction):
 
     def _uncut(self, call: Callable[..., Captured], inputs: Inputs) -> Captured:
         made = prepared(inputs, inputs.paddings, self._slots, inputs.rows)
-        before = [None if batch is None else graph.snapshot(batch) for graph, batch in zip(inputs.graphs, made.batches, strict=True)]
+        before = [
+            None if batch is None else graph.snapshot(batch)
+            for graph, batch in zip(inputs.graphs, made.batches, strict=True)
+        ]
         with self._masking:
             captured = call(made.counts, made.tensors, made.batches, made.extra)
         for i, (graph, batch, known) in enumerate(zip(inputs.graphs, made.batches, before, strict=True)):
@@ -355,7 +375,9 @@ class StaticCall(CompiledFunction):
             run_on_copies(functools.partial(kept, functools.partial(self._uncut, self._traced)), (inputs,), {}, modules)
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
-            raise CompileError(f"{self._name} cannot be padded: it raises {text:.500}; {self._remedy_of_padding()}") from error
+            raise CompileError(
+                f"{self._name} cannot be padded: it raises {text:.500}; {self._remedy_of_padding()}"
+            ) from error
         try:
             return Cuts(found[0], found[1], self._slots, inputs.counts)
         except CompileError as error:
@@ -380,9 +402,12 @@ class StaticCall(CompiledFunction):
         half.paddings, half.rows = paddings, inputs.rows
         return half
 
-    def _checked(self, args: Any, kwargs: Any, leaves: Mapping[str, Any], *draws: bool) -> Checked:
+    def _checked(
+        self, args: Any, kwargs: Any, leaves: Mapping[str, Any], same_draws: bool, uniform_dropout: bool
+    ) -> Checked:
         padded = functools.partial(self._padded, self._traced)
-        return check_call(self._function, self._run, args, kwargs, args[0].named(), *draws, padded=padded)
+        named = args[0].named()
+        return check_call(self._function, self._run, args, kwargs, named, same_draws, uniform_dropout, padded)
 
     def _remedy_of_padding(self) -> str:
         return (

@@ -158,12 +158,12 @@ class Masking:
             self._before.append((type(module), {name: attributes.get(name, _MISSING) for name in changed}))
             attributes.update(changed)
             if type(module) is not cls:
-                module.__class__ = cls  # type: ignore[assignment]
+                module.__class__ = cls
 
     def __exit__(self, *error: object) -> None:
         for (module, cls, _), (former, attributes) in zip(self._changes, self._before, strict=True):
             if former is not cls:
-                module.__class__ = former  # type: ignore[assignment]
+                module.__class__ = former
             module.__dict__.update(attributes)
             for name in [name for name, value in attributes.items() if value is _MISSING]:
                 del module.__dict__[name]
