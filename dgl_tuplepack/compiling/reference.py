@@ -70,6 +70,8 @@ class Reference(NamedTuple):
     dropout_dtypes: list[torch.dtype]
     # The random numbers of each call of dropout that drew them as compiled code does.
     dropout_draws: list[Tensor]
+    # Whether some call of dropout drew them, but compiled code does not.
+    has_other_dropout: bool
 
 
 def is_running() -> bool:
@@ -88,15 +90,16 @@ def run_on_copies(
     uniform_dropout: bool = False,
     dropout_dtypes: Sequence[torch.dtype] = (),
     dropout_draws: Sequence[Tensor] | None = None,
+    always_uniform: bool = False,
 ) -> Reference:
     """Run `function` on copies made by `copy`, in float64 if `exact`; random generators and `modules` stay unchanged.
 
     With `uniform_dropout`, dropout draws as our pass makes compiled code draw; if `exact`, in the `dropout_dtypes` of
     an earlier run, so that both have the same masks. `dropout_draws` are the random numbers of a run with padding,
-    whose first rows dropout then uses.
+    whose first rows dropout then uses. With `always_uniform`, dropout draws so even where compiled code does not.
     """
     argument_ids = {id(value) for value in tensors_of((args, kwargs), "").values()}
-    mode = _Copies(argument_ids, copy, exact, uniform_dropout, dropout_dtypes, dropout_draws)
+    mode = _Copies(argument_ids, copy, exact, uniform_dropout, dropout_dtypes, dropout_draws, always_uniform)
     _running.value = True
     try:
         with kept_generators(), modules_kept(modules):
@@ -110,7 +113,15 @@ def run_on_copies(
     finally:
         _running.value = False
     return Reference(
-        outputs, gradients, buffers, copies, mode.draws, states_after, mode.dropout_dtypes, mode.draws_of_dropout
+        outputs,
+        gradients,
+        buffers,
+        copies,
+        mode.draws,
+        states_after,
+        mode.dropout_dtypes,
+        mode.draws_of_dropout,
+        mode.has_other_dropout,
     )
 
 
@@ -155,13 +166,15 @@ class _Copies(TorchFunctionMode):
 
     def __init__(
         self, arguments: set[int], copy: Callable[[Tensor], Tensor], exact: bool, uniform_dropout: bool,
-        dropout_dtypes: Sequence[torch.dtype], dropout_draws: Sequence[Tensor] | None,
+        dropout_dtypes: Sequence[torch.dtype], dropout_draws: Sequence[Tensor] | None, always_uniform: bool,
     ) -> None:  # fmt: skip
         super().__init__()
         # `arguments`: ids of the tensors in the arguments of the call. `copies`: id of the original -> `Copied`.
         self.copies: dict[int, Copied] = {}
         self.draws: set[str] = set()
-        self._arguments, self._copy, self._exact, self._uniform_dropout = arguments, copy, exact, uniform_dropout
+        self._arguments, self._copy, self._exact = arguments, copy, exact
+        self._uniform_dropout, self._always_uniform = uniform_dropout, always_uniform
+        self.has_other_dropout = False
         self.dropout_dtypes: list[torch.dtype] = []
         self._earlier_dtypes = iter(dropout_dtypes)
         self.draws_of_dropout: list[Tensor] = []
@@ -230,9 +243,14 @@ class _Copies(TorchFunctionMode):
         self.dropout_dtypes.append(dtype)
         # Our pass makes compiled code draw in this way only for such tensors.
         drawn_alike = input.is_contiguous() and dtype in (torch.float32, torch.float64) and input.device.type == "cpu"
-        if not (self._uniform_dropout and training and 0 < p < 1 and drawn_alike and not inplace):
+        is_uniform = self._uniform_dropout and drawn_alike
+        if not (training and 0 < p < 1 and not inplace and (is_uniform or self._always_uniform)):
             return None
-        drawn = torch.rand(input.shape, dtype=dtype) if self._given_draws is None else self._cut_draws(input)
+        self.has_other_dropout |= not is_uniform
+        if self._given_draws is None:
+            drawn: Tensor | None = torch.rand(input.shape, dtype=dtype, device=input.device)
+        else:
+            drawn = self._cut_draws(input)
         if drawn is None:
             return None
         self.draws_of_dropout.append(drawn)

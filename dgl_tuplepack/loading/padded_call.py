@@ -33,13 +33,15 @@ from dgl_tuplepack.loading.static_inputs import (
 from dgl_tuplepack.nn.masks import RowMask, masked
 
 
-class GraphAt(NamedTuple):
+@dataclass(frozen=True)
+class GraphAt:
     """Stands for a graph of the arguments."""
 
     place: int
 
 
-class TensorAt(NamedTuple):
+@dataclass(frozen=True)
+class TensorAt:
     """Stands for a tensor of the arguments, outside of graphs."""
 
     place: int
@@ -233,7 +235,7 @@ def plain_call(forward: Callable[..., Any], inputs: Inputs, changed: Callable[[T
     for i, (graph, each, known) in enumerate(zip(inputs.graphs, copies, before, strict=True)):
         if known is not None:
             written |= written_in(i, graph.snapshot(each), known)
-    return Captured(marked(output, copies), written)
+    return Captured(marked(output, copies, [*map(GraphAt, range(len(copies)))]), written)
 
 
 def written_in(
@@ -248,13 +250,13 @@ def written_in(
     }
 
 
-def marked(output: Any, graphs: Sequence[Any]) -> Any:
-    """Return nested outputs with a `GraphAt` in place of each of the `graphs`."""
+def marked(output: Any, graphs: Sequence[Any], marks: Sequence[GraphAt]) -> Any:
+    """Return nested outputs with its mark in place of each of the `graphs`."""
 
     def replace(value: Any) -> Any:
         for i, graph in enumerate(graphs):
-            if value is graph:
-                return GraphAt(i)
+            if graph is not None and value is graph:
+                return marks[i]
         return value
 
     return mapped(output, replace)
@@ -275,7 +277,7 @@ class _Masks:
 class Prepared:
     """The padded arguments of one call."""
 
-    # int64: the number of real rows of each component, in the order of `PaddedCall.slots`.
+    # int64: the number of real rows of each component, in the order of the slots.
     counts: Tensor
     # For each graph, its padded tensors; and its padded batch, if it is of PyG.
     tensors: tuple[tuple[Tensor, ...], ...]
@@ -315,7 +317,7 @@ class PaddedCall:
 
     def __init__(self, forward: Callable[..., Any], inputs: Inputs, slots: Slots) -> None:
         self._forward, self._args, self._kwargs = forward, inputs.args, inputs.kwargs
-        self.slots = dict(slots)
+        self._marks = [*map(GraphAt, range(len(inputs.graphs)))]
         self._layouts = [graph.layout() if isinstance(graph, DglInput) else None for graph in inputs.graphs]
         self._slots_of = [{t: slots[i, t] for t in graph.counts} for i, graph in enumerate(inputs.graphs)]
         # Components with equal slots and equal numbers of rows have equal masks, such as bonds and their line graph.
@@ -351,7 +353,7 @@ class PaddedCall:
         for i, known in enumerate(before):
             if known is not None:
                 written.update(written_in(i, graphs[i].frames, known))
-        return Captured(marked(output, [graph for graph in graphs if graph is not None]), written)
+        return Captured(marked(output, graphs, self._marks), written)
 
 
 class Cut(NamedTuple):

@@ -165,15 +165,15 @@ def levels_of(view: Any) -> dict[Any, str | None] | None:
 
 def mark(batch: Any, shape: Limits | tuple[Limits, ...], levels: Mapping[Any, str | None] | None) -> None:
     """Attach the static shape of a loader to the graphs of a batch without padding, and to PyG batches the levels."""
-    for graph in _graphs_of(batch):
-        graph.__dict__["static_shape"] = shape
+    for name, graph in _graphs_of(batch):
+        graph.__dict__["static_shape"], graph.__dict__["static_name"] = shape, name
         if levels is not None and is_pyg(graph):
             graph.__dict__["static_levels"] = levels
 
 
-def _graphs_of(batch: Any) -> Iterator[Any]:
-    """Yield the batched graphs of a batch: itself, an element, or a value of a dict of named graphs."""
+def _graphs_of(batch: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the name and the batched graph: the batch itself or an element, without a name, or named graphs."""
     for part in batch if isinstance(batch, tuple | list) else (batch,):
-        for graph in part.values() if isinstance(part, dict) else (part,):
+        for name, graph in part.items() if isinstance(part, dict) else (("", part),):
             if is_graph(graph) or is_pyg(graph):
-                yield graph
+                yield name, graph
