@@ -12,7 +12,7 @@ import torch
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import FormatError, InputError, SchemaError
 from tests.support.messages import refused
-from tests.support.pyg import PAIR, InMemory, NewAxis, Pair, assert_same, molecule, ring
+from tests.support.pyg import PAIR, InMemory, NewAxis, Pair, assert_same, batch_of, molecule, ring
 from tests.support.stores import rewrite_metadata
 
 LIMITS = tp.Limits(nodes=12, edges=14, graphs=4)
@@ -107,8 +107,9 @@ def test_levels_go_where_graphs_are_read_alone(tmp_path: Path) -> None:
     (batch,) = tp.packed_loader(graphs, limits=LIMITS, levels=levels, shuffle=False)
     for found, i in zip(batch.pyg.to_data_list(), batch.graph_ids.tolist(), strict=False):
         assert_same(found, graphs[i])
-    with refused(InputError, "torch_geometric.loader.DataLoader"):
-        tp.packed_loader(graphs, limits=LIMITS, padded=False)
+    # Without padding, PyG joins the attribute of unknown level itself.
+    (batch,) = tp.packed_loader(graphs, limits=LIMITS, padded=False, shuffle=False, with_ids=True)
+    assert_same(batch, batch_of([graphs[i] for i in batch.graph_ids.tolist()]), without={"graph_ids"})
     with refused(InputError, "levels cannot be given with padded=False"):
         tp.packed_loader(graphs, limits=LIMITS, levels=levels, padded=False)
 

@@ -22,17 +22,14 @@ import dgl_tuplepack as tp
 from dgl_tuplepack.errors import GraphTooLargeError, InputError, LimitsError, SamplerError
 from dgl_tuplepack.loading.packed_loader import PackedLoader
 from dgl_tuplepack.loading.static_loader import padding_limits, slots_of
+from dgl_tuplepack.storage.graph_store import save_static_shape
 from tests.support.graphs import assert_same_dgl_batch, random_graph
 from tests.support.graphs import generator as generator_of
 from tests.support.loading import ITEMS, LARGE, NUMBER, SIZES
 from tests.support.messages import refused
-from tests.support.stores import molecules, purchases
+from tests.support.stores import data_of, molecules, purchases
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:batches of .* graphs need a shape:UserWarning"),
-    # A machine with one core makes torch remark on two workers.
-    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:batches of .* graphs need a shape:UserWarning")
 
 
 def ids_of(loader: Any, number: int | None = None) -> list[list[int]]:
@@ -104,7 +101,7 @@ def test_an_evaluation_is_that_of_the_plain_loader(rows: list[tuple[int, int]], 
             assert graph.num_edges() <= loader.limits.edges
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(1, 60), st.integers(1, 12), st.integers(1, 4), st.booleans(), st.booleans())
 def test_ranks_take_as_many_steps_and_share_no_graph(
     number: int, size: int, ranks: int, shuffle: bool, drop_last: bool
@@ -344,13 +341,15 @@ def test_mappings_of_sources_and_stores_with_splits(folder: Path) -> None:
 
 def test_the_stored_shape_is_used(tmp_path: Path, folder: Path) -> None:
     made = tp.preprocess(folder / "store", tmp_path / "made", graphs_per_batch=8, batch_size=6)
-    assert made.static_shape is not None
-    # A larger shape than would be chosen, to tell which one is used.
-    file = next((tmp_path / "made").glob("**/static-shape.json"))
-    document = json.loads(file.read_text())
-    assert exact(made.store, 6, splits=True)["train"].limits == made.static_shape
-    assert "maxima" in str(document)
-    assert exact(made.store, 5, splits=True)["train"].limits != made.static_shape
+    train = made.store.subset(made.store.splits["train"])
+    # A larger shape than would be chosen shows which one is used.
+    larger = tp.Limits(70, 80, graphs=6)
+    save_static_shape(data_of(tmp_path / "made"), larger, train.sizes)
+    loaders = exact(tmp_path / "made", 6, splits=True)
+    assert (loaders["train"].limits, exact(train, 6).limits) == (larger, larger)
+    assert loaders["valid"].limits == loaders["test"].limits != larger
+    assert exact(tmp_path / "made", 5, splits=True)["train"].limits != larger
+    assert exact(tmp_path / "made", 6, splits=True, multiple_of=4)["train"].limits != larger
 
 
 @pytest.mark.parametrize("padded", [False, True])
