@@ -55,11 +55,18 @@ def compile(
     rows: Mapping[str, str | None] | None = None,
     **torch_arguments: Any,
 ) -> Any:
-    """Compile a model, or a function that computes a loss, with `torch.compile` and settings that are fast on graphs.
+    """Compile a model that takes ordinary batches, or a function of padded batches, with `torch.compile`.
 
-    Results and gradients equal those of uncompiled code up to rounding, but with the same seed, compiled code draws
-    other random numbers. Call ``backward()`` and the optimiser outside of the compiled function. In this example,
-    ``loss_of(tensors, count)`` is your function, and `sampler` the `PackBatchSampler` of the batches::
+    With `loader`, the result is a model that pads each batch inside, runs compiled, and returns the results of real
+    rows, so a training loop stays as it is::
+
+        loader = tp.packed_loader(dataset, batch_size=64)
+        model = tp.compile(model, loader)
+
+    Without it, the function gets padded batches. Results and gradients equal those of uncompiled code up to rounding,
+    but with the same seed, compiled code draws other random numbers. Call ``backward()`` and the optimiser outside of
+    the compiled function. In this example, ``loss_of(tensors, count)`` is your function, and `sampler` the
+    `PackBatchSampler` of the batches::
 
         step = tp.compile(loss_of)
         loss = step(batch.tensors, sampler.count_tensor)
@@ -72,6 +79,10 @@ def compile(
     ----------
     function
         A module, or a function of tensors. Its arguments may also be containers of tensors, such as ``batch.tensors``.
+        With `loader`, a module, whose arguments have DGLGraphs or PyG batches, or tensors named as in PyG.
+    loader
+        What has the static shapes of a model: a loader from `packed_loader` without padding, a `StaticBatchSampler`,
+        the `Limits` of all slots (``loader.shape``), or a list of these. Batches of such loaders carry their own shape.
     dynamic
         As in torch. False: compile separately for each set of static shapes. True or None: shapes may change, which
         is slower.
@@ -89,6 +100,9 @@ def compile(
         Maximum number of sets of static shapes to compile for, such as 2 for batches of two samplers. The same shapes
         in another mode (training, gradients) are not counted again. A set beyond the maximum is an error, since each
         set takes as long to compile as the first. None: at most 4 sets, with a warning when the second is compiled.
+    rows
+        With `loader`: a dict from names of arguments (tensors outside of graphs) to the component that they have a row
+        for each of: ``nodes``, ``edges``, ``graphs``, ``nodes:TYPE`` or ``edges:SRC:TYPE:DST``; None: no such rows.
     **torch_arguments
         Other arguments of `torch.compile`. A `mode` other than "default" is refused, since it only sets options: give
         `options` instead.
@@ -96,14 +110,16 @@ def compile(
     Returns
     -------
     Callable
-        For a module, a module that holds the given module as ``_orig_mod``, as in torch. For a function, a function.
+        With `loader`, a model of the same class, which shares parameters, buffers and all attributes with the given
+        model. For another module, a module that holds the given one as ``_orig_mod``, as in torch. For a function, a
+        function.
 
     Raises
     ------
     CompileError
         An argument is invalid. In a call: the function cannot be compiled as a whole; it gets a DGLGraph or a
-        `PaddedBatch`; it needs too many sets of shapes; compiled code gives other results than uncompiled code; or the
-        function writes to tensors other than buffers.
+        `PaddedBatch`; it needs too many sets of shapes; compiled code gives other results than uncompiled code; with
+        `loader`, padding changes a result; or the function writes to tensors other than buffers.
 
     Warns
     -----

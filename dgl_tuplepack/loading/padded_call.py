@@ -1,4 +1,4 @@
-"""One call of a model on ordinary batches: its arguments with known rows, the padded call, and results cut to real rows.
+"""One call of a model on ordinary batches: its arguments, the padded call, and results cut to real rows.
 
 `Inputs` finds the graphs and tensors in the arguments, and `Rows` decides which rows a tensor outside of graphs has.
 `plain_call` calls the model on the arguments as they are. `PaddedCall`, which torch compiles, calls it on padded ones.
@@ -117,7 +117,8 @@ class Inputs:
 
     def key(self) -> Any:
         """Return, in a hashable form, what compiled code depends on beside modes and static shapes."""
-        tensors = tuple((name, x.dtype, x.shape[1:], x.device, x.requires_grad) for name, x in self.tensors.items())
+        others = {} if self.has_tensor_graph else self.tensors
+        tensors = tuple((name, x.dtype, x.shape[1:], x.device, x.requires_grad) for name, x in others.items())
         return tuple(graph.key() for graph in self.graphs), tensors, _key_of(self.args), _key_of(self.kwargs)
 
     def filled(self, graphs: Sequence[Any], tensors: Sequence[Tensor]) -> tuple[Any, Any]:
@@ -371,25 +372,7 @@ class Cuts:
         before, after = _tensors_in(plain), _tensors_in(padded)
         if len(before) != len(after):
             raise CompileError(f"with padding, it returns or sets {len(after)} tensors, without {len(before)}")
-        self._cuts = [self._of(one.shape, x.shape, slots, counts) for one, x in zip(before, after, strict=True)]
-
-    @staticmethod
-    def _of(plain: torch.Size, padded: torch.Size, slots: Slots, counts: Slots) -> list[Cut]:
-        cuts = []
-        for dim, (real, number) in enumerate(zip(plain, padded, strict=False)):
-            if real != number:
-                fitting = [c for c in slots if real * slots[c] == number * counts[c] and number % slots[c] == 0]
-                if not fitting:
-                    break
-                component = max(fitting, key=lambda c: slots[c])
-                cuts.append(Cut(dim, component, number // slots[component]))
-        else:
-            if len(plain) == len(padded):
-                return cuts
-        raise CompileError(
-            f"a result of shape {list(plain)} has the shape {list(padded)} with padding, whose rows are no nodes, edges "
-            "or graphs"
-        )
+        self._cuts = [cuts_of(one.shape, x.shape, slots, counts) for one, x in zip(before, after, strict=True)]
 
     def applied(self, captured: Captured, counts: Slots) -> Captured:
         """Return the results without rows of padding."""
@@ -404,6 +387,25 @@ class Cuts:
             return x
 
         return Captured(*(mapped(each, cut) for each in captured))
+
+
+def cuts_of(plain: torch.Size, padded: torch.Size, slots: Slots, counts: Slots) -> list[Cut]:
+    """Return the dimensions of a result that have padding; CompileError if a dimension has other rows."""
+    cuts = []
+    for dim, (real, number) in enumerate(zip(plain, padded, strict=False)):
+        if real != number:
+            fitting = [c for c in slots if real * slots[c] == number * counts[c] and number % slots[c] == 0]
+            if not fitting:
+                break
+            component = max(fitting, key=lambda c: slots[c])
+            cuts.append(Cut(dim, component, number // slots[component]))
+    else:
+        if len(plain) == len(padded):
+            return cuts
+    raise CompileError(
+        f"a result of shape {list(plain)} has the shape {list(padded)} with padding, whose rows are no nodes, edges "
+        "or graphs"
+    )
 
 
 def _tensors_in(captured: Captured) -> list[Tensor]:

@@ -108,7 +108,7 @@ class Padding:
         missing: Mapping[GraphType, int],
         counts: Mapping[GraphType, int],
     ) -> Padding:
-        """Return the padding of a flat batch that has one unused graph slot, the usual case, in a fraction of the time."""
+        """Return the padding of a flat batch with one unused graph slot: the usual case, in a fraction of the time."""
         (v, e), (nodes, edges) = counts, missing.values()
         order = np.arange(edges + 1)
         order %= nodes
@@ -217,10 +217,7 @@ class DglInput:
 
     def has_lonely_nodes(self) -> bool:
         """Return whether some node has no incoming edge of a type that ends in its type."""
-        for e in self.edge_types:
-            if self.counts[e[2]] and not self.value.in_degrees(etype=e).all():
-                return True
-        return False
+        return any(self.counts[e[2]] and not self.value.in_degrees(etype=e).all() for e in self.edge_types)
 
 
 def _name_of(t: GraphType, name: str) -> str:

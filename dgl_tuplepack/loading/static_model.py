@@ -12,46 +12,31 @@ from __future__ import annotations
 
 import copy
 import functools
-import logging
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
 from dgl_tuplepack._core.checks import shown
-from dgl_tuplepack._core.progress import notice
-from dgl_tuplepack.compiling import torch_private
-from dgl_tuplepack.compiling.check import Checked, check_call
-from dgl_tuplepack.compiling.compile import MAX_COMPARISONS, CompiledFunction
-from dgl_tuplepack.compiling.reference import is_running, modules_of, run_on_copies
+from dgl_tuplepack.compiling.reference import is_running
 from dgl_tuplepack.compiling.signatures import mapped
 from dgl_tuplepack.errors import CompileError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, components_of
-from dgl_tuplepack.loading.padded_call import (
-    Captured,
-    Cuts,
-    GraphAt,
-    Inputs,
-    PaddedCall,
-    Rows,
-    parameters_of,
-    plain_call,
-    prepared,
-    written_in,
-)
+from dgl_tuplepack.loading.padded_call import GraphAt, Inputs, Rows, parameters_of
+from dgl_tuplepack.loading.static_call import StaticCall, paddings_of, ties_of
 from dgl_tuplepack.loading.static_inputs import GRAPHS, Component, Padding, Slots
 from dgl_tuplepack.loading.static_loader import slots_of
 from dgl_tuplepack.nn.conversion import Masking
-from dgl_tuplepack.nn.masks import masked
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.sampling.static_sampler import StaticBatchSampler
 
-_log = logging.getLogger(__name__)
+# So many calls with a tensor whose rows are unknown give a warning.
+_MANY_UNDECIDED = 20
 
 
 def compile_model(model: Any, loader: Any, options: Any, settings: Any, check: Any, rows: Any) -> Any:
@@ -64,8 +49,8 @@ def compile_model(model: Any, loader: Any, options: Any, settings: Any, check: A
         return wrapped
     if not isinstance(model, nn.Module):
         raise CompileError(
-            f"compile(model, loader) needs a torch.nn.Module, but got {shown(model)}; give a model, or leave the loader "
-            "out to compile a function of padded batches."
+            f"compile(model, loader) needs a torch.nn.Module, but got {shown(model)}; give a model, or leave the "
+            "loader out to compile a function of padded batches."
         )
     if isinstance(model, torch.jit.ScriptModule) or hasattr(type(model), "_static_calls"):
         raise CompileError(f"{type(model).__name__} is compiled already; give the model itself.")
@@ -168,6 +153,7 @@ class StaticCalls:
         self._masking: Masking | None = None
         self._calls: dict[Any, StaticCall] = {}
         self._said: set[str] = set()
+        self._undecided = 0
         self._lock = threading.RLock()
 
     def of_other(self, model: nn.Module) -> Any:
@@ -194,8 +180,13 @@ class StaticCalls:
             return None
         rows = self._rows.of(inputs)
         if rows is None:
-            names = ", ".join(self._rows.undecided)
-            _log.info("not padded yet: the rows of %s are not known from one batch", names)
+            self._undecided += 1
+            if self._undecided == _MANY_UNDECIDED:
+                names = ", ".join(map(repr, self._rows.undecided))
+                self._say_plain(
+                    f"after {_MANY_UNDECIDED} batches, it is unknown whether {names} have a row for each node, edge or "
+                    "graph; say so by compile(..., rows={NAME: 'nodes', 'edges', 'graphs' or None})"
+                )
             return None
         fitting = self._fitting(inputs)
         if fitting is None:
@@ -210,7 +201,7 @@ class StaticCalls:
         if self._masking.refuses_lonely_nodes and any(graph.has_lonely_nodes() for graph in inputs.graphs):
             # The plain model refuses nodes without incoming edges, with the message of DGL.
             return None
-        key = inputs.key(), tuple(slots.values()), _ties(inputs.counts, slots)
+        key = inputs.key(), tuple(slots.values()), ties_of(inputs.counts, slots)
         call = self._calls.get(key)
         if call is None:
             with self._lock:
@@ -237,18 +228,6 @@ class StaticCalls:
             if paddings is not None:
                 return slots, paddings
         return None
-
-
-def paddings_of(inputs: Inputs, slots: Slots) -> list[Padding] | None:
-    """Return the padding of each graph; None if the batch does not fit."""
-    paddings = []
-    for i, graph in enumerate(inputs.graphs):
-        of_graph = {t: slots[i, t] for t in graph.counts}
-        padding = Padding.of(graph.counts, inputs.num_graphs, of_graph, slots[GRAPHS])
-        if padding is None:
-            return None
-        paddings.append(padding)
-    return paddings
 
 
 def slots_by_component(inputs: Inputs, shape: Limits) -> dict[Component, int] | None:
@@ -281,145 +260,6 @@ def _distinct(slots: dict[Component, int]) -> dict[Component, int]:
     return dict(reversed(found.items()))
 
 
-def _ties(counts: Slots, slots: Slots) -> tuple[bool, ...]:
-    """Return, for each component, whether an earlier one has as many slots and as many rows."""
-    seen: set[tuple[int, int]] = set()
-    ties = []
-    for component, number in slots.items():
-        ties.append((number, counts[component]) in seen)
-        seen.add((number, counts[component]))
-    return tuple(ties)
-
-
 def _counted(counts: Slots) -> str:
     names = {(0, NODE_TYPE): "nodes", (0, EDGE_TYPE): "edges", GRAPHS: "graphs"}
     return ", ".join(f"{number} {names.get(component, component[1])}" for component, number in counts.items())
-
-
-class StaticCall(CompiledFunction):
-    """The padded and compiled calls of a model on arguments of one kind, within one static shape."""
-
-    def __init__(
-        self, model: nn.Module, forward: Callable[..., Any], masking: Masking, inputs: Inputs, slots: Slots,
-        options: dict[str, Any], settings: dict[str, Any], check: bool | str,
-    ) -> None:  # fmt: skip
-        self._slots, self._masking, self._model = slots, masking, model
-
-        def plain(inputs: Inputs) -> Captured:
-            with masked(None):
-                return plain_call(forward, inputs, _passed_on if is_running() else _itself)
-
-        plain.__qualname__ = type(model).__name__
-        super().__init__(plain, options, settings, 1, False, check)
-        self._traced = PaddedCall(forward, inputs, slots)
-        self._device = inputs.device.type
-        # Mode -> which dimensions of its results have padding.
-        self._cuts: dict[Any, Cuts] = {}
-
-    def __call__(self, inputs: Inputs) -> Captured:
-        """Return what the model returns and sets, without rows of padding."""
-        if self._compiled is None:
-            self._compiled = self._wrapped_by_torch(self._device)
-        mode = self._mode()
-        if (mode not in self._cuts or self._comparisons_left) and self.is_compiled:
-            with self._lock, notice(f"compiling {self._name} (15 to 40 s; 2 to 4 s from torch's cache on disk)"):
-                if mode not in self._cuts:
-                    self._cuts[mode] = self._found_cuts(inputs)
-                    self._comparisons_left = MAX_COMPARISONS if self._check else 0
-                self._compare_if_unchecked((inputs,), {})
-        graphs_before = torch_private.number_of_graphs()
-        result: Captured = self._run(inputs)
-        if torch_private.number_of_graphs() != graphs_before and self._check:
-            self._comparisons_left = 1
-            self._compare_if_unchecked((inputs,), {})
-        self._show_warnings()
-        return result
-
-    def _mode(self) -> Any:
-        # For other changes, torch compiles again, which `__call__` notices.
-        device = self._device
-        autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
-        return self._model.training, torch.is_grad_enabled(), autocast, torch.get_num_threads()
-
-    def _wrapped_by_torch(self, device: str) -> Callable[..., Any]:
-        compiled = super()._wrapped_by_torch(device)
-        return compiled if compiled is self._function else functools.partial(self._padded, compiled)
-
-    def _padded(self, call: Callable[..., Captured], inputs: Inputs) -> Captured:
-        """Pad the arguments, call the model by `call`, and cut the results to real rows."""
-        return self._cuts[self._mode()].applied(self._uncut(call, inputs), inputs.counts)
-
-    def _uncut(self, call: Callable[..., Captured], inputs: Inputs) -> Captured:
-        made = prepared(inputs, inputs.paddings, self._slots, inputs.rows)
-        before = [
-            None if batch is None else graph.snapshot(batch)
-            for graph, batch in zip(inputs.graphs, made.batches, strict=True)
-        ]
-        with self._masking:
-            captured = call(made.counts, made.tensors, made.batches, made.extra)
-        for i, (graph, batch, known) in enumerate(zip(inputs.graphs, made.batches, before, strict=True)):
-            if known is not None:
-                captured.written.update(written_in(i, graph.snapshot(batch), known))
-        return captured
-
-    def _found_cuts(self, inputs: Inputs) -> Cuts:
-        """Call the model on copies, plain and padded, and find out which dimensions of the results are padded."""
-        found: list[Captured] = []
-
-        def kept(function: Callable[[Inputs], Captured], inputs: Inputs) -> None:
-            found.append(function(inputs))
-
-        modules = modules_of(self._function)
-        run_on_copies(functools.partial(kept, self._function), (inputs,), {}, modules)
-        try:
-            run_on_copies(functools.partial(kept, functools.partial(self._uncut, self._traced)), (inputs,), {}, modules)
-        except Exception as error:
-            text = f"{type(error).__name__}: {error}"
-            raise CompileError(
-                f"{self._name} cannot be padded: it raises {text:.500}; {self._remedy_of_padding()}"
-            ) from error
-        try:
-            return Cuts(found[0], found[1], self._slots, inputs.counts)
-        except CompileError as error:
-            raise CompileError(f"{self._name} cannot be padded: {error}; {self._remedy_of_padding()}") from None
-
-    def _compare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Checked:
-        """Compare the batch, and its first half, so that more slots are unused."""
-        found = super()._compare(args, kwargs)
-        half = self._half(args[0])
-        if half is None or not self.is_compiled:
-            return found
-        return found if found.with_padding or found.difference else super()._compare((half,), kwargs)
-
-    def _half(self, inputs: Inputs) -> Inputs | None:
-        """Return the first half of a batch; None if it has one graph, or does not fit the same padded call."""
-        if inputs.num_graphs < 2:
-            return None
-        half = inputs.first(inputs.num_graphs // 2, inputs.rows)
-        paddings = paddings_of(half, self._slots)
-        if paddings is None or _ties(half.counts, self._slots) != _ties(inputs.counts, self._slots):
-            return None
-        half.paddings, half.rows = paddings, inputs.rows
-        return half
-
-    def _checked(
-        self, args: Any, kwargs: Any, leaves: Mapping[str, Any], same_draws: bool, uniform_dropout: bool
-    ) -> Checked:
-        padded = functools.partial(self._padded, self._traced)
-        named = args[0].named()
-        return check_call(self._function, self._run, args, kwargs, named, same_draws, uniform_dropout, padded)
-
-    def _remedy_of_padding(self) -> str:
-        return (
-            "a sum, mean, softmax or norm over all rows must leave padding out: reduce over the rows of each graph, as "
-            "readouts and pools do, and return values by graph, node or edge; or call the model without compile"
-        )
-
-
-def _itself(x: Tensor) -> Tensor:
-    return x
-
-
-def _passed_on(x: Tensor) -> Tensor:
-    # A run on copies replaces the arguments of torch's functions, but not those of DGL's.
-    return x.view_as(x)

@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
+import dgl
+import dgl.function as fn
 import numpy as np
 import pytest
 import torch
@@ -374,6 +376,44 @@ def predictions_of_all_ranks(rank: int, ranks: int) -> None:
         twice.result(all_ranks=True)
 
 
+class PadsInside(nn.Module):
+    """A layer with a norm over nodes, and a readout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 1)
+
+    def forward(self, graph: dgl.DGLGraph) -> Tensor:
+        graph.ndata["h"] = self.norm(self.first(graph.ndata["x"]))
+        graph.update_all(fn.copy_u("h", "m"), fn.sum("m", "h"))
+        return self.last(dgl.mean_nodes(graph, "h")).squeeze(1)
+
+
+def models_that_pad_inside_share_gradients(rank: int, ranks: int) -> None:
+    """DistributedDataParallel around a compiled model, and inside one, trains as around the model itself."""
+    loader = tp.packed_loader(dataset_of(9), batch_size=4)
+    models = []
+    for way in ("plain", "inside", "outside"):
+        torch.manual_seed(0)
+        model: nn.Module = PadsInside().double()
+        if way == "outside":
+            model = tp.compile(DistributedDataParallel(model), loader, backend="eager")
+        else:
+            model = DistributedDataParallel(tp.compile(model, loader, backend="eager") if way == "inside" else model)
+        models.append((model, torch.optim.SGD(model.parameters(), 0.1)))
+    for epoch in range(2):
+        loader.set_epoch(epoch)
+        for graph, labels in loader:
+            for model, optimiser in models:
+                optimiser.zero_grad()
+                (model(graph.local_var()) - labels).square().mean().backward()
+                optimiser.step()
+    plain, *others = (model.state_dict() for model, _ in models)
+    for other in others:
+        for name, value in other.items():
+            torch.testing.assert_close(value, plain[name], rtol=1e-10, atol=1e-12)
+
+
 def main() -> None:
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
@@ -405,6 +445,8 @@ def main() -> None:
     done("packed datasets")
     predictions_of_all_ranks(rank, ranks)
     done("predictions")
+    models_that_pad_inside_share_gradients(rank, ranks)
+    done("models that pad inside")
     dist.destroy_process_group()
 
 

@@ -1,0 +1,300 @@
+"""The padded and compiled calls of a model on arguments of one kind, compared with the model itself.
+
+A `StaticCall` pads, calls what torch compiled, and cuts the results. In its first call in each mode, `check_call` runs
+the same batch, and its first half, three times: plain, padded, and padded and compiled. If padding changes a result,
+`culprit` names the first layer that differs although its inputs agree.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dgl_tuplepack._core.progress import notice
+from dgl_tuplepack.compiling import torch_private
+from dgl_tuplepack.compiling.check import Checked, check_call
+from dgl_tuplepack.compiling.compile import MAX_COMPARISONS, CompiledFunction
+from dgl_tuplepack.compiling.reference import is_running, modules_kept, modules_of, run_on_copies
+from dgl_tuplepack.compiling.signatures import tensors_of
+from dgl_tuplepack.errors import CompileError
+from dgl_tuplepack.graphs.transform import kept_generators
+from dgl_tuplepack.loading.padded_call import (
+    Captured,
+    Cuts,
+    Inputs,
+    PaddedCall,
+    cuts_of,
+    plain_call,
+    prepared,
+    written_in,
+)
+from dgl_tuplepack.loading.static_inputs import GRAPHS, Padding, Slots
+from dgl_tuplepack.nn.conversion import Masking
+from dgl_tuplepack.nn.masks import masked
+
+_log = logging.getLogger(__name__)
+# The speed is compared in this call, when all is compiled and warm.
+_STEPS_BEFORE_TIMING = 50
+
+
+class StaticCall(CompiledFunction):
+    """The padded and compiled calls of a model on arguments of one kind, within one static shape."""
+
+    def __init__(
+        self, model: nn.Module, forward: Callable[..., Any], masking: Masking, inputs: Inputs, slots: Slots,
+        options: dict[str, Any], settings: dict[str, Any], check: bool | str,
+    ) -> None:  # fmt: skip
+        self._slots, self._masking, self._model = slots, masking, model
+
+        def plain(inputs: Inputs) -> Captured:
+            with masked(None):
+                return plain_call(forward, inputs, _passed_on if is_running() else _itself)
+
+        plain.__qualname__ = type(model).__name__
+        super().__init__(plain, options, settings, 1, False, check)
+        self._traced = PaddedCall(forward, inputs, slots)
+        self._device = inputs.device.type
+        # Mode -> which dimensions of its results have padding.
+        self._cuts: dict[Any, Cuts] = {}
+        self._number = 0
+
+    def __call__(self, inputs: Inputs) -> Captured:
+        """Return what the model returns and sets, without rows of padding."""
+        if self._compiled is None:
+            self._compiled = self._wrapped_by_torch(self._device)
+        mode = self._mode()
+        if (mode not in self._cuts or self._comparisons_left) and self.is_compiled:
+            with self._lock, notice(f"compiling {self._name} (15 to 40 s; 2 to 4 s from torch's cache on disk)"):
+                if mode not in self._cuts:
+                    self._cuts[mode] = self._found_cuts(inputs)
+                    self._comparisons_left = MAX_COMPARISONS if self._check else 0
+                self._compare_if_unchecked((inputs,), {})
+        self._number += 1
+        if self._number == _STEPS_BEFORE_TIMING and self.is_compiled:
+            self._say_if_slower(inputs)
+        graphs_before = torch_private.number_of_graphs()
+        result: Captured = self._run(inputs)
+        if torch_private.number_of_graphs() != graphs_before and self._check:
+            self._comparisons_left = 1
+            self._compare_if_unchecked((inputs,), {})
+        self._show_warnings()
+        return result
+
+    def _say_if_slower(self, inputs: Inputs) -> None:
+        """Time the forward pass with and without padding and compiler; log if it is slower with them."""
+        seconds: dict[Any, float] = {}
+        with kept_generators(), modules_kept(modules_of(self._function)):
+            for function in (self._function, self._run) * 3:
+                begin = time.perf_counter()
+                function(inputs)
+                if self._device == "cuda":
+                    torch.cuda.synchronize()
+                taken = time.perf_counter() - begin
+                seconds[function] = min(taken, seconds.get(function, taken))
+        plain, ours = seconds.values()
+        if ours > plain:
+            _log.warning(
+                "%s takes %.1f ms a batch compiled, and %.1f ms as it is; it is too small, or its batches are, for "
+                "padding to pay: leave compile out, or enlarge the batches",
+                self._name, 1000 * ours, 1000 * plain,
+            )  # fmt: skip
+
+    def _mode(self) -> Any:
+        # For other changes, torch compiles again, which `__call__` notices.
+        device = self._device
+        autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+        return self._model.training, torch.is_grad_enabled(), autocast, torch.get_num_threads()
+
+    def _wrapped_by_torch(self, device: str) -> Callable[..., Any]:
+        compiled = super()._wrapped_by_torch(device)
+        return compiled if compiled is self._function else functools.partial(self._padded, compiled)
+
+    def _padded(self, call: Callable[..., Captured], inputs: Inputs) -> Captured:
+        """Pad the arguments, call the model by `call`, and cut the results to real rows."""
+        return self._cuts[self._mode()].applied(self._uncut(call, inputs), inputs.counts)
+
+    def _uncut(self, call: Callable[..., Captured], inputs: Inputs) -> Captured:
+        made = prepared(inputs, inputs.paddings, self._slots, inputs.rows)
+        before = [
+            None if batch is None else graph.snapshot(batch)
+            for graph, batch in zip(inputs.graphs, made.batches, strict=True)
+        ]
+        with self._masking:
+            captured = call(made.counts, made.tensors, made.batches, made.extra)
+        for i, (graph, batch, known) in enumerate(zip(inputs.graphs, made.batches, before, strict=True)):
+            if known is not None:
+                captured.written.update(written_in(i, graph.snapshot(batch), known))
+        return captured
+
+    def _found_cuts(self, inputs: Inputs) -> Cuts:
+        """Call the model on copies, plain and padded, and find out which dimensions of the results are padded."""
+        self._compared = inputs
+        found: list[Captured] = []
+
+        def kept(function: Callable[[Inputs], Captured], inputs: Inputs) -> None:
+            found.append(function(inputs))
+
+        modules = modules_of(self._function)
+        run_on_copies(functools.partial(kept, self._function), (inputs,), {}, modules)
+        try:
+            run_on_copies(functools.partial(kept, functools.partial(self._uncut, self._traced)), (inputs,), {}, modules)
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            raise CompileError(
+                f"{self._name} cannot be padded: with padding, it raises {text:.700}"
+            ) from error
+        try:
+            return Cuts(found[0], found[1], self._slots, inputs.counts)
+        except CompileError as error:
+            raise CompileError(f"{self._name} cannot be padded: {error}; {self._remedy_of_padding()}") from None
+
+    def _compare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Checked:
+        """Compare the batch, and its first half, so that more slots are unused."""
+        found = super()._compare(args, kwargs)
+        half = self._half(args[0])
+        if half is None or not self.is_compiled or found.skipped:
+            return found
+        self._compared = half
+        return super()._compare((half,), kwargs)
+
+    def _half(self, inputs: Inputs) -> Inputs | None:
+        """Return the first half of a batch; None if it has one graph, or does not fit the same padded call."""
+        if inputs.num_graphs < 2:
+            return None
+        half = inputs.first(inputs.num_graphs // 2, inputs.rows)
+        paddings = paddings_of(half, self._slots)
+        if paddings is None or ties_of(half.counts, self._slots) != ties_of(inputs.counts, self._slots):
+            return None
+        half.paddings, half.rows = paddings, inputs.rows
+        return half
+
+    def _checked(
+        self, args: Any, kwargs: Any, leaves: Mapping[str, Any], same_draws: bool, uniform_dropout: bool
+    ) -> Checked:
+        padded = functools.partial(self._padded, self._traced)
+        named = args[0].named()
+        return check_call(self._function, self._run, args, kwargs, named, same_draws, uniform_dropout, padded)
+
+    def _compare_if_unchecked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._compared = args[0]
+        super()._compare_if_unchecked(args, kwargs)
+
+    def _remedy_of_padding(self) -> str:
+        remedy = (
+            "a sum, mean, softmax or norm over all rows must leave padding out: reduce over the rows of each graph, as "
+            "readouts and pools do, and return values by graph, node or edge; or call the model without compile"
+        )
+        where = culprit(
+            self._model, self._compared, self._function, functools.partial(self._uncut, self._traced), self._slots
+        )
+        return f"{where}; {remedy}"
+
+
+def _itself(x: Tensor) -> Tensor:
+    return x
+
+
+def _passed_on(x: Tensor) -> Tensor:
+    # A run on copies replaces the arguments of torch's functions, but not those of DGL's.
+    return x.view_as(x)
+
+
+def paddings_of(inputs: Inputs, slots: Slots) -> list[Padding] | None:
+    """Return the padding of each graph; None if the batch does not fit."""
+    paddings = []
+    for i, graph in enumerate(inputs.graphs):
+        of_graph = {t: slots[i, t] for t in graph.counts}
+        padding = Padding.of(graph.counts, inputs.num_graphs, of_graph, slots[GRAPHS])
+        if padding is None:
+            return None
+        paddings.append(padding)
+    return paddings
+
+
+def ties_of(counts: Slots, slots: Slots) -> tuple[bool, ...]:
+    """Return, for each component, whether an earlier one has as many slots and as many rows."""
+    seen: set[tuple[int, int]] = set()
+    ties = []
+    for component, number in slots.items():
+        ties.append((number, counts[component]) in seen)
+        seen.add((number, counts[component]))
+    return tuple(ties)
+
+
+# Relative difference of results of a layer that rounding does not explain, by dtype.
+_NOTABLE = {torch.float64: 1e-7, torch.float32: 1e-3}
+
+
+def culprit(
+    model: nn.Module,
+    inputs: Inputs,
+    plain: Callable[[Inputs], Captured],
+    padded: Callable[[Inputs], Captured],
+    slots: Slots,
+) -> str:
+    """Name the first layer whose real inputs agree with and without padding, and whose outputs differ."""
+    expected, found = _recorded(model, plain, inputs), _recorded(model, padded, inputs)
+    counted: dict[str, int] = {}
+    for (name, layer, *ours), (other, _, *theirs) in zip(expected, found, strict=False):
+        if name != other:
+            break
+        counted[name] = counted.get(name, 0) + 1
+        agree = [
+            _agree(one, with_padding, slots, inputs.counts) for one, with_padding in zip(ours, theirs, strict=True)
+        ]
+        if agree == [True, False]:
+            call = f", call {counted[name]}," if counted[name] > 1 else ""
+            return f"the layer {name} ({layer}){call} has equal inputs and other outputs"
+    code = getattr(type(model).forward, "__code__", None)
+    where = f"{code.co_filename}, line {code.co_firstlineno}" if code else type(model).__name__
+    return f"no layer alone is to blame, so it is in the code of the forward pass ({where})"
+
+
+def _recorded(model: nn.Module, function: Callable[[Inputs], Captured], inputs: Inputs) -> list[tuple[Any, ...]]:
+    """Call the model on copies; return name, class, inputs and outputs of each call of a layer, inner calls first."""
+    calls: list[tuple[Any, ...]] = []
+
+    def note(name: str, layer: nn.Module, args: Any, output: Any) -> None:
+        both = ([x.detach().clone() for x in tensors_of(each, "").values()] for each in (args, output))
+        calls.append((name, type(layer).__name__, *both))
+
+    def run(inputs: Inputs) -> None:
+        function(inputs)
+
+    modules = [(name, each) for name, each in model.named_modules() if name]
+    hooks = [each.register_forward_hook(functools.partial(note, name)) for name, each in modules]
+    try:
+        run_on_copies(run, (inputs,), {}, modules_of(model))
+    except Exception:
+        # The calls until the error still tell something.
+        return calls
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return calls
+
+
+def _agree(plain: Sequence[Tensor], padded: Sequence[Tensor], slots: Slots, counts: Slots) -> bool:
+    """Return whether tensors are equal up to rounding, after padding is cut off."""
+    if len(plain) != len(padded):
+        return False
+    for one, other in zip(plain, padded, strict=True):
+        try:
+            cuts = cuts_of(one.shape, other.shape, slots, counts)
+        except CompileError:
+            return False
+        for dim, component, times in cuts:
+            other = other.narrow(dim, 0, counts[component] * times)
+        if one.dtype in _NOTABLE:
+            difference, size = float((one - other).nan_to_num(1.0).norm()), float(one.norm())
+            if difference > _NOTABLE[one.dtype] * size:
+                return False
+        elif not torch.equal(one, other):
+            return False
+    return True

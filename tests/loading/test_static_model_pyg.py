@@ -1,0 +1,212 @@
+"""A compiled model on ordinary batches of PyG gives what the model itself gives, or a clear error."""
+
+import copy
+import warnings
+
+import pytest
+import torch
+import torch_geometric.nn as layers
+from torch import nn
+from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.loader import DataLoader
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.errors import CompileError
+
+EAGER = {"backend": "eager"}
+
+
+def molecule(n, generator):
+    edges = 2 * n + n % 3
+    return Data(
+        x=torch.randn(n, 8, generator=generator, dtype=torch.float64),
+        edge_index=torch.randint(0, n, (2, edges), generator=generator),
+        edge_attr=torch.randn(edges, 8, generator=generator, dtype=torch.float64),
+        pos=torch.randn(n, 3, generator=generator, dtype=torch.float64),
+        charge=torch.randn(1, 8, generator=generator, dtype=torch.float64),
+        y=torch.randn(1, 1, generator=generator, dtype=torch.float64),
+    )
+
+
+GRAPHS = [molecule(3 + i % 9, torch.Generator().manual_seed(i)) for i in range(50)]
+
+
+class Model(nn.Module):
+    def __init__(self, function, **parts):
+        super().__init__()
+        self.function, self.lin = function, nn.Linear(8, 8)
+        self.conv = layers.GINEConv(nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU()))
+        for name, part in parts.items():
+            setattr(self, name, part)
+        self.double()
+
+    def forward(self, data):
+        return self.function(self, data)
+
+
+class OnTensors(Model):
+    def forward(self, x, edge_index, edge_attr, batch):
+        return layers.global_add_pool(self.conv(x, edge_index, edge_attr), batch)
+
+
+def pooled(model, data):
+    return layers.global_mean_pool(model.conv(data.x, data.edge_index, data.edge_attr), data.batch)
+
+
+def results_of(model, batch, call):
+    model.zero_grad()
+    out = call(model, batch)
+    tensors = [*out] if isinstance(out, tuple) else [out]
+    sum((each * torch.linspace(1, 2, each.numel()).reshape(each.shape)).sum() for each in tensors).backward()
+    features = [batch[key] for key in sorted(batch.keys()) if isinstance(batch[key], torch.Tensor)]
+    return tensors, [each.grad for each in model.parameters() if each.grad is not None], features, [*model.buffers()]
+
+
+def assert_alike(model, loader, call=lambda model, data: model(data), epochs=1):
+    plain = copy.deepcopy(model)
+    compiled = tp.compile(model, loader, **EAGER)
+    for _ in range(epochs):
+        for batch in loader:
+            found, expected = (results_of(each, batch.clone(), call) for each in (compiled, plain))
+            for ours, theirs in zip(found, expected, strict=True):
+                for one, other in zip(ours, theirs, strict=True):
+                    torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+    assert len(compiled._static_calls._calls) == 1
+    return compiled
+
+
+def loader_of(graphs=GRAPHS, batch_size=8):
+    return tp.packed_loader(graphs, batch_size=batch_size)
+
+
+def set_again(model, data):
+    data.x = model.conv(data.x, data.edge_index, data.edge_attr)
+    data["h"] = data.x * 2
+    return layers.global_add_pool(data.h, data.batch)
+
+
+FUNCTIONS = {
+    "pool without a size": pooled,
+    "pool with a size": lambda m, d: layers.global_max_pool(m.lin(d.x), d.batch, size=d.num_graphs),
+    "largest graph": lambda m, d: m.lin(d.x).new_zeros(int(d.batch.max()) + 1, 8).index_add(0, d.batch, m.lin(d.x)),
+    "pointers": lambda m, d: m.lin(d.x).cumsum(0)[d.ptr[1:] - 1].diff(dim=0, prepend=m.lin(d.x).new_zeros(1, 8)),
+    "attributes of graphs": lambda m, d: pooled(m, d) + m.lin(d.charge),
+    "nodes and edges": lambda m, d: (m.lin(d.x), m.lin(d.edge_attr), pooled(m, d)),
+    "distances": lambda m, d: (
+        m.lin(d.x),
+        (d.pos[d.edge_index[0]] - d.pos[d.edge_index[1]]).norm(dim=1) * m.lin.bias[0],
+    ),
+    "set attributes": set_again,
+    "softmax": lambda m, d: layers.global_add_pool(m.gat(m.lin(d.x), d.edge_index), d.batch),
+    "norms": lambda m, d: (
+        pooled(m, d) + layers.global_add_pool(m.norm(m.lin(d.x), d.batch) + m.pair(m.lin(d.x)), d.batch)
+    ),
+    "set2set": lambda m, d: m.set2set(m.lin(d.x), d.batch),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_model_on_batches(name):
+    parts = {"gat": layers.GATConv(8, 8, add_self_loops=False), "norm": layers.GraphNorm(8), "pair": layers.PairNorm(),
+             "set2set": layers.Set2Set(8, 2)}  # fmt: skip
+    torch.manual_seed(0)
+    compiled = assert_alike(Model(FUNCTIONS[name], **parts), loader_of(), epochs=2)
+    assert not hasattr(compiled.pair, "masked_rows")
+
+
+def test_pyg_s_own_loader_and_attributes_whose_names_do_not_tell():
+    sampler = tp.StaticBatchSampler(GRAPHS, 8)
+    model = Model(lambda m, d: pooled(m, d) + m.lin(d.charge))
+    plain, compiled = copy.deepcopy(model), tp.compile(model, sampler, **EAGER)
+    # The rows of `charge` are known after the last batch, which has fewer graphs.
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        for batch in DataLoader(GRAPHS, batch_sampler=sampler):
+            torch.testing.assert_close(compiled(batch), plain(batch))
+    assert len(compiled._static_calls._calls) == 1
+
+
+def test_plain_tensors_by_their_names():
+    model = OnTensors(None)
+    assert_alike(model, loader_of(), lambda m, d: m(d.x, d.edge_index, batch=d.batch, edge_attr=d.edge_attr))
+
+
+def test_a_tensor_of_ours_beside_the_batch():
+    class Beside(Model):
+        def forward(self, data, x):
+            return layers.global_add_pool(self.lin(x), data.batch)
+
+    assert_alike(Beside(None), loader_of(), lambda m, d: m(d, d.x))
+
+
+def test_edits_of_attributes_are_seen():
+    loader = loader_of()
+    compiled = tp.compile(Model(pooled), loader, **EAGER)
+    batch = next(iter(loader))
+    first = compiled(batch)
+    batch.x[0] = 0
+    second = compiled(batch)
+    batch.x = torch.zeros_like(batch.x)
+    third = compiled(batch.to("cpu"))
+    assert not torch.equal(first, second)
+    assert not torch.equal(second, third)
+    torch.testing.assert_close(third, compiled._static_calls._model(batch))
+
+
+def test_heterogeneous_graphs():
+    graphs = []
+    for i in range(40):
+        graph = HeteroData()
+        a, b = 2 + i % 4, 1 + i % 3
+        graph["a"].x, graph["b"].x = torch.randn(a, 8, dtype=torch.float64), torch.randn(b, 8, dtype=torch.float64)
+        graph["a", "to", "b"].edge_index = torch.stack([torch.randint(0, a, (5,)), torch.randint(0, b, (5,))])
+        graph["b", "to", "a"].edge_index = graph["a", "to", "b"].edge_index.flip(0)
+        graph.u = torch.randn(1, 8, dtype=torch.float64)
+        graphs.append(graph)
+    convs = {edge: layers.SAGEConv((8, 8), 8) for edge in graphs[0].edge_types}
+
+    class Hetero(Model):
+        def forward(self, data):
+            x = self.hetero(data.x_dict, data.edge_index_dict)
+            return layers.global_add_pool(self.norm(x["a"]), data["a"].batch) + data.u
+
+    model = Hetero(None, hetero=layers.HeteroConv(convs), norm=nn.BatchNorm1d(8))
+    plain, loader = copy.deepcopy(model), loader_of(graphs)
+    compiled = tp.compile(model, loader, **EAGER)
+    for batch in loader:
+        torch.testing.assert_close(compiled(batch), plain(batch))
+    assert len(compiled._static_calls._calls) == 1
+
+
+def test_padding_that_changes_a_result_is_an_error():
+    for function in (lambda m, d: m.lin(d.x).mean(), lambda m, d: pooled(m, d).sum() / d.num_graphs):
+        loader = loader_of()
+        with pytest.raises(CompileError, match="with padding"):
+            tp.compile(Model(function), loader, **EAGER)(next(iter(loader)))
+
+
+def test_a_single_graph_runs_plain_with_a_warning():
+    model = Model(lambda m, d: m.lin(d.x))
+    with pytest.warns(UserWarning, match="single graph"):
+        out = tp.compile(model, loader_of(), **EAGER)(GRAPHS[0])
+    assert torch.equal(out, model(GRAPHS[0]))
+
+
+def test_without_warnings():
+    loader = loader_of()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled = tp.compile(Model(pooled), loader, **EAGER)
+        for batch in loader:
+            compiled(batch)
+
+
+def test_batches_that_were_edited_by_hand():
+    """Batches of a user's own collation, without our shape or levels."""
+    model = Model(pooled)
+    compiled = tp.compile(model, tp.Limits(nodes=100, edges=300, graphs=9), **EAGER)
+    for start in (0, 8):
+        batch = Batch.from_data_list([Data(x=g.x, edge_index=g.edge_index, edge_attr=g.edge_attr)
+                                      for g in GRAPHS[start : start + 8]])  # fmt: skip
+        torch.testing.assert_close(compiled(batch), model(batch))
+    assert compiled._static_calls._calls
