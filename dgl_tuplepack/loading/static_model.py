@@ -247,14 +247,18 @@ def slots_by_component(inputs: Inputs, shape: Limits) -> dict[Component, int] | 
             return None
         slots |= {(i, t): maxima[title] for t, title in zip(graph.counts, titles, strict=True)}
     slots[GRAPHS] = shape.graphs or 0
-    return _distinct(slots) if len(inputs.graphs) == 1 else slots
+    return _distinct(slots, inputs.counts) if len(inputs.graphs) == 1 else slots
 
 
-def _distinct(slots: dict[Component, int]) -> dict[Component, int]:
-    """Return the slots, some enlarged a little, so that no two are equal and a number of rows tells what they are."""
+def _distinct(slots: dict[Component, int], counts: Slots) -> dict[Component, int]:
+    """Return the slots, some enlarged a little, so that a number of rows tells what they are.
+
+    Components with equal slots and equally many rows stay equal: they may be the edges of a graph and the nodes of its
+    line graph, and all that depends on slots or rows is the same for both.
+    """
     found: dict[Component, int] = {}
     for component, number in reversed(slots.items()):
-        while number in found.values():
+        while any(number == other and counts[c] != counts[component] for c, other in found.items()):
             number += 1
         found[component] = number
     return dict(reversed(found.items()))

@@ -106,7 +106,8 @@ def with_asked_pairs(framework: str, graph: Any, label: Tensor) -> Any:
     is_bond = (torch.arange(pairs.shape[1]) < bonds.shape[1]).to(torch.get_default_dtype())
     if framework == "pyg":
         return _data(graph, label, edge_label_index=pairs, edge_label=is_bond)
-    made = dgl.heterograph({("atom", "bond", "atom"): tuple(bonds), ("atom", "asked", "atom"): tuple(pairs)})
+    ends = {("atom", "bond", "atom"): tuple(bonds), ("atom", "asked", "atom"): tuple(pairs)}
+    made = dgl.heterograph(ends, {"atom": number})
     made.nodes["atom"].data["feat"] = graph.ndata["feat"]
     made.edges["asked"].data["is_bond"] = is_bond
     return made, label
