@@ -7,6 +7,7 @@ Both return a `Captured`; `Cuts` gives the padded one the shapes of the plain on
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from dgl_tuplepack.loading.static_inputs import (
     type_by_name,
 )
 from dgl_tuplepack.nn.masks import RowMask, masked
+from dgl_tuplepack.planning.limits import Limits
 
 
 @dataclass(frozen=True)
@@ -62,9 +64,11 @@ class Inputs:
     paddings: Sequence[Padding]
     rows: Mapping[str, Component | None]
 
-    def __init__(self, names: Sequence[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def __init__(
+        self, names: Sequence[str], args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Sequence[Limits] = ()
+    ) -> None:
         self.graphs: list[Any] = []
-        self._names = names
+        self._names, self._shapes = names, shapes
         # Tensors outside of graphs by name, in the order of `TensorAt`.
         self.tensors: dict[str, Tensor] = {}
         self.problem = ""
@@ -94,7 +98,7 @@ class Inputs:
             return self._added(DglInput, value)
         if is_pyg(value):
             if hasattr(value, "num_graphs"):
-                return self._added(PygInput, value)
+                return self._added(functools.partial(PygInput, shapes=self._shapes), value)
             self.problem = "it gets a single graph of PyG, not a Batch"
         elif type(value) is dict:
             return {key: self._marked(each, f"{name}[{key!r}]") for key, each in value.items()}
@@ -139,10 +143,10 @@ class Inputs:
         else:
             counts = {GRAPHS: number}
             for i, graph in enumerate(graphs):
-                made = PygInput(graph) if is_pyg(graph) else DglInput(graph)
+                made = PygInput(graph, self._shapes) if is_pyg(graph) else DglInput(graph)
                 counts |= {(i, t): n for t, n in made.counts.items()}
             tensors = {n: x if rows.get(n) is None else x[: counts[rows[n]]] for n, x in self.tensors.items()}  # type: ignore[index]
-        return Inputs(self._names, *self.filled(graphs, list(tensors.values())))
+        return Inputs(self._names, *self.filled(graphs, list(tensors.values())), self._shapes)
 
 
 def filled(value: Any, graphs: Sequence[Any], tensors: Sequence[Tensor]) -> Any:

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack.batches.tensors import slots_and_pointers
-from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType
+from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType, components_of
+from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.sizes import IntArray
 
 Component = tuple[int, GraphType]
@@ -260,16 +261,22 @@ def _tensor_graph(
 
 
 class PygInput:
-    """A PyG Batch in the arguments of a model; compiled code gets a padded Batch."""
+    """A PyG Batch in the arguments of a model; compiled code gets a padded Batch.
 
-    def __init__(self, batch: Any) -> None:
+    `shapes` are the static shapes of the model. Their components say which attributes of a `Data` are lists of edges.
+    """
+
+    def __init__(self, batch: Any, shapes: Sequence[Limits] = ()) -> None:
         self.value, self.num_graphs = batch, batch.num_graphs
         if hasattr(batch, "node_types"):
             self.node_types, self.edge_types = batch.node_types, batch.edge_types
             storages = {t: batch[t] for t in (*self.node_types, *self.edge_types)}
             self._set({**storages, None: batch.stores[0]}, {})
         else:
-            self.node_types, self.edge_types = [NODE_TYPE], [EDGE_TYPE]
+            own = batch.__dict__.get("static_shape")
+            of_batch = own if isinstance(own, tuple) else () if own is None else (own,)
+            components = next((each.components for each in (*of_batch, *shapes)), ())
+            self.node_types, self.edge_types = _types_of_flat(components, batch)
             self._set({None: batch}, batch.__dict__.get("static_levels", {}))
 
     def _set(self, storages: Mapping[Any, Any], levels: Mapping[str, str | None]) -> None:
@@ -282,17 +289,30 @@ class PygInput:
         self.kinds: dict[str, tuple[Tensor, GraphType | None]] = {}
         self.undecided: dict[str, Tensor] = {}
         self._rows: dict[tuple[Any, str], GraphType | None] = {}
+        # Storage and name of the attributes that say which graph nodes belong to, where graphs begin, and edges.
+        self._batches: dict[tuple[Any, str], str] = {}
+        self._pointers: dict[tuple[Any, str], str] = {}
+        self._ends: dict[tuple[Any, str], EdgeType] = {}
         for t in (*self.node_types, *self.edge_types):
-            of_type = self.attributes[None if self._is_flat else t]
-            needed = "batch" if isinstance(t, str) else "edge_index"
-            if not isinstance(of_type.get(needed), Tensor):
+            at = None if self._is_flat else t
+            if isinstance(t, str):
+                prefix = f"{t}_" if self._is_flat and t != NODE_TYPE else ""
+                needed = f"{prefix}batch"
+                self._batches[at, needed] = self._pointers[at, f"{prefix}ptr"] = t
+            else:
+                needed = _ends_of(t) if self._is_flat else "edge_index"
+                self._ends[at, needed] = t
+            if not isinstance(x := self.attributes[at].get(needed), Tensor):
                 self.problem = f"a batch has no tensor {needed!r}"
                 return
-            self.counts[t] = of_type[needed].shape[-1]
+            self.counts[t] = x.shape[-1]
+        self._structure = self._batches.keys() | self._pointers.keys() | self._ends.keys()
+        titles = components_of(tuple(self.node_types), tuple(self.edge_types))
+        self._types = dict(zip((*titles, GRAPHS[1]), (*self.counts, GRAPHS[1]), strict=True))
         self.device = next(iter(self.attributes[None if self._is_flat else self.node_types[0]].values())).device
         for t, of_type in self.attributes.items():
             for name, x in of_type.items():
-                if isinstance(x, Tensor) and x.ndim and name not in ("batch", "ptr", "edge_index"):
+                if isinstance(x, Tensor) and x.ndim and (t, name) not in self._structure:
                     self._sort(t, name, x, levels)
 
     def _sort(self, t: Any, name: str, x: Tensor, levels: Mapping[str, str | None]) -> None:
@@ -302,12 +322,14 @@ class PygInput:
         if t is None and not self._is_flat:
             rows = GRAPHS[1]
         elif self._is_flat and name in levels:
-            rows = {"nodes": NODE_TYPE, "edges": EDGE_TYPE, "graphs": GRAPHS[1]}.get(levels[name] or "")
+            rows = self._types.get(levels[name] or "")
             if rows is None:
                 self._rows[t, name] = None
                 return
         elif self._is_flat:
             rows = type_by_name(name, x, self.num_graphs)
+            # Among several lists of edges, the usual one has the usual attributes.
+            rows = self._ends.get((None, "edge_index")) if rows == EDGE_TYPE else rows
         count = self.num_graphs if rows == GRAPHS[1] else self.counts.get(rows)
         if count is None or count != x.shape[0]:
             self.undecided[title] = x
@@ -318,15 +340,15 @@ class PygInput:
     def key(self) -> Any:
         """Return, in a hashable form, what compiled code depends on beside static shapes."""
         attributes = tuple(
-            (t, *((n, self._key_of(n, x)) for n, x in each.items())) for t, each in self.attributes.items()
+            (t, *((n, self._key_of(t, n, x)) for n, x in each.items())) for t, each in self.attributes.items()
         )
         return type(self.value), self.device, attributes
 
-    def _key_of(self, name: str, x: Any) -> Any:
+    def _key_of(self, t: Any, name: str, x: Any) -> Any:
         if not isinstance(x, Tensor):
             # PyG keeps a number of nodes as a number, which is replaced.
             return type(x) if name == "num_nodes" or not isinstance(x, bool | int | float | None) else (type(x), x)
-        return x.dtype if name == "edge_index" else _signature(x)
+        return x.dtype if (t, name) in self._ends else _signature(x)
 
     def padded_attributes(
         self, padding: Padding, decided: Mapping[str, GraphType | None]
@@ -336,17 +358,17 @@ class PygInput:
             for name, x in of_type.items():
                 if not isinstance(x, Tensor):
                     if name == "num_nodes":
-                        yield t, name, padding.slots[NODE_TYPE if t is None else t]
+                        yield t, name, padding.slots.get(NODE_TYPE if t is None else t)
                     elif isinstance(x, bool | int | float | None):
                         yield t, name, x
-                elif name == "edge_index":
-                    ends = torch.stack(padding.ends[EDGE_TYPE if t is None else t])
+                elif (t, name) in self._ends:
+                    ends = torch.stack(padding.ends[self._ends[t, name]])
                     yield t, name, torch.cat([x, ends.to(x.device, x.dtype)], 1)
-                elif name == "batch":
-                    slots = padding.slots_of(NODE_TYPE if t is None else t)
+                elif (t, name) in self._batches:
+                    slots = padding.slots_of(self._batches[t, name])
                     yield t, name, torch.cat([x, slots.to(x.device, x.dtype)])
-                elif name == "ptr":
-                    added = padding.unused[NODE_TYPE if t is None else t].cumsum()
+                elif (t, name) in self._pointers:
+                    added = padding.unused[self._pointers[t, name]].cumsum()
                     yield t, name, torch.cat([x, torch.from_numpy(added).to(x.device, x.dtype) + x[-1]])
                 else:
                     rows = self._rows.get((t, name), decided.get(name))
@@ -357,9 +379,8 @@ class PygInput:
         """Return no tensors, and a padded batch."""
         batch = copy.copy(self.value)
         _make_static(batch)
-        nodes, edges = (sum(n for t, n in padding.slots.items() if isinstance(t, str) == is_node) for is_node in (1, 0))
         batch.__dict__.pop("_origin", None)
-        batch.__dict__["static_counts"] = nodes, edges, padding.graphs
+        batch.__dict__["static_counts"] = *self._totals(padding.slots), padding.graphs
         storages = {t: self._storage(batch, t) for t in self.attributes}
         kept: dict[Any, set[str]] = {t: set() for t in self.attributes}
         for t, name, x in self.padded_attributes(padding, decided):
@@ -388,27 +409,32 @@ class PygInput:
     def first(self, number: int, decided: Mapping[str, GraphType | None]) -> Any:
         """Return a batch of the first graphs; `decided` has types of attributes whose names do not tell."""
         batch = copy.copy(self.value)
-        nodes = {t: int((self._of(t)["batch"] < number).sum()) for t in self.node_types}
-        edges = {e: int((self._of(e)["edge_index"][0] < nodes[e[0]]).sum()) for e in self.edge_types}
-        numbers: dict[Any, int] = {**nodes, **edges, GRAPHS[1]: number}
+        numbers: dict[Any, int] = {GRAPHS[1]: number}
+        for (at, name), node_type in self._batches.items():
+            numbers[node_type] = int((self.attributes[at][name] < number).sum())
+        for (at, name), e in self._ends.items():
+            numbers[e] = int((self.attributes[at][name][0] < numbers[e[0]]).sum())
         for t, of_type in self.attributes.items():
             storage = self._storage(batch, t)
             for name, x in of_type.items():
-                if name == "edge_index":
-                    storage[name] = x[:, : edges[EDGE_TYPE if t is None else t]]
-                elif name == "batch":
-                    storage[name] = x[: nodes[NODE_TYPE if t is None else t]]
-                elif name == "ptr":
+                if (t, name) in self._ends:
+                    storage[name] = x[:, : numbers[self._ends[t, name]]]
+                elif (t, name) in self._batches:
+                    storage[name] = x[: numbers[self._batches[t, name]]]
+                elif (t, name) in self._pointers:
                     storage[name] = x[: number + 1]
                 elif (rows := self._rows.get((t, name), decided.get(name))) is not None:
                     storage[name] = x[: numbers[rows]]
         _make_static(batch)
         batch.__dict__.pop("_origin", None)
-        batch.__dict__["static_counts"] = sum(nodes.values()), sum(edges.values()), number
+        batch.__dict__["static_counts"] = *self._totals(numbers), number
         return batch
 
-    def _of(self, t: GraphType) -> dict[str, Any]:
-        return self.attributes[None if self._is_flat else t]
+    def _totals(self, numbers: Mapping[Any, int]) -> tuple[int, int]:
+        """Return PyG's numbers of nodes and edges; of several lists of edges of a `Data`, ``edge_index`` counts."""
+        usual = self._ends.get((None, "edge_index"))
+        edges = self.edge_types if usual is None else [usual]
+        return sum(numbers[t] for t in self.node_types), sum(numbers[e] for e in edges)
 
     def has_lonely_nodes(self) -> bool:
         """PyG's layers do not refuse nodes without edges."""
@@ -439,6 +465,21 @@ class TensorInput(PygInput):
             rows = NODE_TYPE if name == "batch" else rows
             found[name] = x.narrow(dim, 0, numbers[rows]) if rows is not None else x
         return found
+
+
+def _types_of_flat(components: Sequence[str], batch: Any) -> tuple[list[str], list[EdgeType]]:
+    """Return the types of the nodes and edges of a `Data`: those of a static shape if the batch has all their lists."""
+    parts = [each.split(":") for each in components if each.count(":") in (1, 3)]
+    nodes = [part[1] for part in parts if len(part) == 2]
+    edges = [(part[1], part[2], part[3]) for part in parts if len(part) == 4]
+    if len(parts) == len(components) and edges and all(_ends_of(e) in batch for e in edges):
+        return nodes, edges
+    return [NODE_TYPE], [EDGE_TYPE]
+
+
+def _ends_of(e: EdgeType) -> str:
+    """Return the attribute of a `Data` that has the ends of these edges."""
+    return "edge_index" if e == EDGE_TYPE else e[1]
 
 
 def type_by_name(name: str, x: Tensor, graphs: int) -> Any:

@@ -164,7 +164,7 @@ class StaticCalls:
         """Call the model."""
         if torch.compiler.is_compiling() or is_running() or any(map(is_lazy, self._model.parameters())):
             return self._forward(*args, **kwargs)
-        inputs = Inputs(self._names, args, kwargs)
+        inputs = Inputs(self._names, args, kwargs, self.shapes)
         call = self._call_for(inputs)
         if call is None:
             return self._forward(*args, **kwargs)

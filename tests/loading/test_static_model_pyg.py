@@ -210,3 +210,61 @@ def test_batches_that_were_edited_by_hand():
                                       for g in GRAPHS[start : start + 8]])  # fmt: skip
         torch.testing.assert_close(compiled(batch), model(batch))
     assert compiled._static_calls._calls
+
+
+def with_pairs(number):
+    generator = torch.Generator().manual_seed(number)
+    data = molecule(3 + number % 9, generator)
+    pairs = data.num_nodes + number % 4
+    data.pair_index = torch.randint(0, data.num_nodes, (2, pairs), generator=generator)
+    data.pair_length = torch.randn(pairs, 8, generator=generator, dtype=torch.float64)
+    return data
+
+
+def along_pairs(model, data):
+    h = model.conv(data.x, data.edge_index, data.edge_attr)
+    h = model.conv(h, data.pair_index, model.lin(data.pair_length))
+    return layers.global_mean_pool(h, data.batch), model.lin(data.pair_length)
+
+
+@pytest.mark.parametrize("own_loader", [True, False])
+def test_several_lists_of_edges(own_loader):
+    graphs = [with_pairs(i) for i in range(50)]
+    loader = loader_of(graphs)
+    if not own_loader:
+        loader = DataLoader(graphs, batch_sampler=loader.sampler)
+        model = Model(along_pairs)
+        plain, compiled = copy.deepcopy(model), tp.compile(model, loader.batch_sampler, **EAGER)
+        for batch in loader:
+            for one, other in zip(compiled(batch.clone()), plain(batch), strict=True):
+                torch.testing.assert_close(one, other)
+        assert len(compiled._static_calls._calls) == 1
+        return
+    assert_alike(Model(along_pairs), loader)
+
+
+def between(number):
+    generator = torch.Generator().manual_seed(number)
+    left, right = 3 + number % 4, 2 + number % 5
+    ends = [torch.randint(0, n, (2 * left,), generator=generator) for n in (left, right)]
+    sources, targets = (torch.randn(n, 8, generator=generator, dtype=torch.float64) for n in (left, right))
+    return PairData(x_s=sources, x_t=targets, edge_index=torch.stack(ends))
+
+
+class PairData(Data):
+    def __inc__(self, key, value, *args):
+        if key == "edge_index":
+            return torch.tensor([[self.x_s.shape[0]], [self.x_t.shape[0]]])
+        return super().__inc__(key, value, *args)
+
+
+def from_left_to_right(model, data):
+    source, target = data.edge_index
+    h = torch.zeros_like(data.x_t).index_add(0, target, model.norm(model.lin(data.x_s))[source])
+    return layers.global_add_pool(h + data.x_t, data.x_t_batch), h
+
+
+def test_two_kinds_of_nodes_in_a_data(tmp_path):
+    graphs = [between(i) for i in range(50)]
+    store = tp.GraphStore.write(tmp_path / "store", graphs, levels={"edge_index": "x_s -> x_t"})
+    assert_alike(Model(from_left_to_right, norm=nn.BatchNorm1d(8)), loader_of(store))
