@@ -146,9 +146,7 @@ class StaticCall(CompiledFunction):
             run_on_copies(functools.partial(kept, functools.partial(self._uncut, self._traced)), (inputs,), {}, modules)
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
-            raise CompileError(
-                f"{self._name} cannot be padded: with padding, it raises {text:.700}"
-            ) from error
+            raise CompileError(f"{self._name} cannot be padded: with padding, it raises {text:.700}") from error
         try:
             return Cuts(found[0], found[1], self._slots, inputs.counts)
         except CompileError as error:

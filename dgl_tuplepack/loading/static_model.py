@@ -43,9 +43,10 @@ def compile_model(model: Any, loader: Any, options: Any, settings: Any, check: A
     """Return the model with a padded and compiled forward pass; see `tp.compile`."""
     if isinstance(model, DistributedDataParallel):
         # DDP keeps its reducer, which holds the parameters, and calls its module as usual.
-        wrapped: Any = object.__new__(type(model))
+        wrapped: Any = nn.Module.__new__(type(model))
         module = compile_model(model.module, loader, options, settings, check, rows)
-        wrapped.__dict__.update({**model.__dict__, "_modules": {**model._modules, "module": module}})
+        attributes = model.__dict__
+        wrapped.__dict__.update({**attributes, "_modules": {**attributes["_modules"], "module": module}})
         return wrapped
     if not isinstance(model, nn.Module):
         raise CompileError(
@@ -56,7 +57,7 @@ def compile_model(model: Any, loader: Any, options: Any, settings: Any, check: A
         raise CompileError(f"{type(model).__name__} is compiled already; give the model itself.")
     shapes = shapes_in(loader)
     calls = StaticCalls(model, shapes, options, settings, check, checked_rows(rows))
-    made: nn.Module = object.__new__(_static_class(type(model), calls))
+    made: nn.Module = nn.Module.__new__(_static_class(type(model), calls))
     # Both objects have the same attributes, also those that are set later.
     object.__setattr__(made, "__dict__", model.__dict__)
     return made
@@ -121,7 +122,7 @@ def _static_class(cls: type, calls: StaticCalls) -> type:
         return calls(*args, **kwargs)
 
     def plain(self: Any) -> Any:
-        model: Any = object.__new__(cls)
+        model: Any = nn.Module.__new__(cls)
         object.__setattr__(model, "__dict__", dict(self.__dict__))
         return model
 

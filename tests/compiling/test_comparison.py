@@ -72,7 +72,7 @@ NETWORK = network()
         (
             lambda result: result[:-1],
             lambda x: x * 2,
-            ("returns result float32 [39, 5] with ", "and uncompiled code result float32 [40, 5]"),
+            ("returns result float32 [39, 5] with ", "and result float32 [40, 5] with 1 gradients uncompiled"),
         ),
         # A large number hides no other one.
         (
