@@ -91,9 +91,15 @@ def known_options() -> frozenset[str] | None:
 
 def number_of_graphs() -> int:
     """Return how many graphs torch has compiled in this process; it grows whenever torch compiles a function again."""
+    number: int = _counters()["stats"]["unique_graphs"]
+    return number
+
+
+@functools.cache
+def _counters() -> Any:
     from torch._dynamo.utils import counters
 
-    return counters["stats"]["unique_graphs"]
+    return counters
 
 
 def _joint_pass() -> Any:

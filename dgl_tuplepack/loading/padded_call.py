@@ -192,6 +192,8 @@ class Rows:
         """Return the component of each tensor, None for a tensor without such rows; None as a whole if undecided."""
         found: dict[str, Component | None] = {}
         self.undecided = []
+        if not inputs.tensors and not any(graph.undecided for graph in inputs.graphs):
+            return found
         known: dict[Any, Component] = {}
         for i, graph in enumerate(inputs.graphs):
             known |= {

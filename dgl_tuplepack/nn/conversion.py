@@ -134,9 +134,9 @@ class Masking:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        # Module, its class in the scope, and its attributes there.
-        self._changes: list[tuple[nn.Module, type, dict[str, Any]]] = []
-        self._before: list[tuple[type, dict[str, Any]]] = []
+        # Module; its classes outside and inside the scope; its attributes inside; those of them that it has outside
+        # too, as they are there; and names of the others.
+        self._changes: list[tuple[nn.Module, tuple[type, type], dict[str, Any], dict[str, Any], list[str]]] = []
         # Whether a layer of DGL refuses nodes without incoming edges outside of the scope.
         self.refuses_lonely_nodes = False
         for name, module in model.named_modules():
@@ -144,32 +144,30 @@ class Masking:
             if type(module) in (nn.BatchNorm1d, nn.SyncBatchNorm):
                 across_ranks, group = isinstance(module, nn.SyncBatchNorm), getattr(module, "process_group", None)
                 changed = {"across_ranks": across_ranks, "group": group, "rows": None, "name_in_model": name}
-                self._changes.append((module, MaskedBatchNorm1d, changed))
+                self._change(module, MaskedBatchNorm1d, changed)
             elif _has_hook(module) and not hasattr(module, "masked_rows"):
-                self._changes.append((module, type(module), _hooks_of(module) | {"name_in_model": name}))
+                self._change(module, type(module), _hooks_of(module) | {"name_in_model": name})
             elif getattr(module, "_allow_zero_in_degree", None) is False:
                 self.refuses_lonely_nodes = True
-                self._changes.append((module, type(module), {"_allow_zero_in_degree": True}))
+                self._change(module, type(module), {"_allow_zero_in_degree": True})
 
     def __enter__(self) -> None:
-        self._before = []
-        for module, cls, changed in self._changes:
-            attributes = module.__dict__
-            self._before.append((type(module), {name: attributes.get(name, _MISSING) for name in changed}))
-            attributes.update(changed)
-            if type(module) is not cls:
-                module.__class__ = cls
+        for module, (_, inside), changed, _, _ in self._changes:
+            # Setting the class as usual would pass through torch's `__setattr__`.
+            object.__setattr__(module, "__class__", inside)
+            module.__dict__.update(changed)
 
     def __exit__(self, *error: object) -> None:
-        for (module, cls, _), (former, attributes) in zip(self._changes, self._before, strict=True):
-            if former is not cls:
-                module.__class__ = former
-            module.__dict__.update(attributes)
-            for name in [name for name, value in attributes.items() if value is _MISSING]:
-                del module.__dict__[name]
+        for module, (outside, _), _, before, added in self._changes:
+            object.__setattr__(module, "__class__", outside)
+            module.__dict__.update(before)
+            for name in added:
+                module.__dict__.pop(name, None)
 
-
-_MISSING = object()
+    def _change(self, module: nn.Module, inside: type, changed: dict[str, Any]) -> None:
+        before = {name: module.__dict__[name] for name in changed if name in module.__dict__}
+        added = [name for name in changed if name not in before]
+        self._changes.append((module, (type(module), inside), changed, before, added))
 
 
 def _hooks_of(module: nn.Module) -> dict[str, Any]:
