@@ -37,6 +37,8 @@ WITHOUT = (
     "graphs/test_pyg_increments.py",
     "sampling/test_exchange.py",
     "sampling/test_static_sampler.py",
+    "loading/test_static_model_pyg.py",
+    "loading/test_static_pyg.py",
     # What newer versions of HiGHS and of Typer may change.
     "tools/test_command_options.py",
 )

@@ -195,7 +195,7 @@ def test_a_single_graph_runs_plain_with_a_warning():
 def test_without_warnings():
     loader = loader_of()
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)
         compiled = tp.compile(Model(pooled), loader, **EAGER)
         for batch in loader:
             compiled(batch)
