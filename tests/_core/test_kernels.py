@@ -1,14 +1,18 @@
-"""Kernels agree with independent twins in plain Python; and the cache of compiled kernels."""
+"""Kernels agree with independent twins in plain Python; their cache; and interrupts while numba compiles."""
 
 from __future__ import annotations
 
+import signal
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dgl_tuplepack._core.interrupts import interrupts_held
 from dgl_tuplepack._core.kernels import next_fit, random
 from dgl_tuplepack.planning.sizes import INT64_MAX
 from tests.support import reference
@@ -108,3 +112,32 @@ def test_on_a_full_disk_kernels_work_and_one_warning_says_what_to_do(tmp_path: P
     assert hits == 0
     assert said.count("Warning") == said.count("compiled code cannot be cached (File too large)") == 1
     assert "set NUMBA_CACHE_DIR to an empty, writable folder" in said
+
+
+# --- interrupts
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_interrupt_comes_after_the_block(fails: bool) -> None:
+    reached = []
+
+    def interrupted() -> None:
+        with interrupts_held():
+            signal.raise_signal(signal.SIGINT)
+            reached.append("end of the block")
+            if fails:
+                raise ValueError("ours")
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+        assert reached == ["end of the block"]
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_another_thread_may_enter_the_block() -> None:
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(lambda: interrupts_held().__enter__()).result() is None
