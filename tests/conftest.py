@@ -77,7 +77,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Let the garbage collector leave out what imports have made: a tenth of the time of many tests."""
+    """Let the garbage collector leave out what imports have made; many tests collect, and each pass would visit it."""
     gc.collect()
     gc.freeze()
 
