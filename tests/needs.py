@@ -31,7 +31,6 @@ WITHOUT = (
     "sampling/test_resume.py",
     "sampling/test_sampler_properties.py",
     "package/test_needs.py",
-    "nn/test_means.py",
     "nn/test_norm.py",
     "batches/test_pyg.py",
     "graphs/test_pyg_increments.py",
