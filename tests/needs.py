@@ -37,6 +37,7 @@ WITHOUT = (
     "graphs/test_pyg_increments.py",
     "sampling/test_exchange.py",
     "sampling/test_static_sampler.py",
+    "scripts/test_gpu_benchmark.py",
     # What newer versions of HiGHS and of Typer may change.
     "tools/test_command_options.py",
 )
