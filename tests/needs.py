@@ -38,6 +38,7 @@ WITHOUT = (
     "sampling/test_static_sampler.py",
     "loading/test_static_model_pyg.py",
     "loading/test_static_pyg.py",
+    "scripts/test_gpu_benchmark.py",
     # What newer versions of HiGHS and of Typer may change.
     "tools/test_command_options.py",
 )
