@@ -134,23 +134,14 @@ class StaticCall(CompiledFunction):
 
     def _found_cuts(self, inputs: Inputs) -> Cuts:
         """Call the model on copies, plain and padded, and find out which dimensions of the results are padded."""
+        padded = functools.partial(self._uncut, self._traced)
         self._compared = inputs
-        found: list[Captured] = []
-
-        def kept(function: Callable[[Inputs], Captured], inputs: Inputs) -> None:
-            found.append(function(inputs))
-
-        modules = modules_of(self._function)
-        run_on_copies(functools.partial(kept, self._function), (inputs,), {}, modules)
         try:
-            run_on_copies(functools.partial(kept, functools.partial(self._uncut, self._traced)), (inputs,), {}, modules)
-        except Exception as error:
-            text = f"{type(error).__name__}: {error}"
-            raise CompileError(f"{self._name} cannot be padded: with padding, it raises {text:.700}") from error
-        try:
-            return Cuts(found[0], found[1], self._slots, inputs.counts)
+            return Cuts.found(self._function, padded, (inputs,), self._slots, inputs.counts)
         except CompileError as error:
-            raise CompileError(f"{self._name} cannot be padded: {error}; {self._remedy_of_padding()}") from None
+            # An error of the model with padding says enough by itself.
+            remedy = "" if error.__cause__ else f"; {self._remedy_of_padding()}"
+            raise CompileError(f"{self._name} cannot be padded: {error}{remedy}") from error.__cause__
 
     def _compare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Checked:
         """Compare the batch, and its first half, so that more slots are unused."""
