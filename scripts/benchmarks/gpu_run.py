@@ -49,11 +49,11 @@ class Run:
     out: Path
     device: str
     size: Size
-    # Part -> share of `minutes` after which it starts nothing more; time that is left goes to the next part.
+    # Part -> share of `minutes` after which it starts nothing more.
     shares: Mapping[str, float]
     minutes: float = math.inf
     began: float = field(default_factory=time.perf_counter)
-    # The longest that anything in the current part has taken: that much must be left to start something.
+    # The longest that anything in the current part has taken: that much of `minutes` must be left to start something.
     longest: float = 0.0
 
     def __post_init__(self) -> None:
@@ -87,7 +87,8 @@ class Run:
 
     def attempt(self, about: dict[str, Any], function: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Return `about` with what `add` adds to it, unless too little time is left."""
-        if time.perf_counter() - self.began + self.longest > 60 * self.minutes * self.shares[self.name]:
+        elapsed, end = time.perf_counter() - self.began, 60 * self.minutes
+        if elapsed > self.shares[self.name] * end or elapsed + self.longest > end:
             return {**about, "skipped": "no time is left"}
         row = dict(about)
         self.add(row, function)

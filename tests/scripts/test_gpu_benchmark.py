@@ -65,7 +65,7 @@ def test_a_part_that_fails_and_too_little_time(tmp_path: Path) -> None:
         yield rows["bad"]
 
     out = Path(sys.argv[1])
-    run = Run(out, "cpu", SMALL, {"first": 0.5, "second": 1.0}, minutes=3 / 60)
+    run = Run(out, "cpu", SMALL, {"first": 0.3, "second": 1.0}, minutes=3 / 60)
     run.part("first", first)
     run.part("second", second)
     parts = json.loads(out.read_text())["parts"]
