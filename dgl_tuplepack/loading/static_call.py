@@ -57,7 +57,9 @@ class StaticCall(CompiledFunction):
                 return plain_call(forward, inputs, _passed_on if is_running() else _itself)
 
         plain.__qualname__ = type(model).__name__
-        super().__init__(plain, options, settings, 1, False, check)
+        # Whether an operation that cannot be compiled may run uncompiled.
+        self._may_break = settings["fullgraph"] is None
+        super().__init__(plain, options, settings | {"fullgraph": settings["fullgraph"] is not False}, 1, False, check)
         self._traced = PaddedCall(forward, inputs, slots)
         self._device = inputs.device.type
         # Mode -> which dimensions of its results have padding.
@@ -104,6 +106,20 @@ class StaticCall(CompiledFunction):
                 "padding to pay: leave compile out, or enlarge the batches",
                 self._name, 1000 * ours, 1000 * plain,
             )  # fmt: skip
+
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super()._run(*args, **kwargs)
+        except CompileError as error:
+            is_break = error.__cause__ and torch_private.is_one_of(error.__cause__, torch_private.GRAPH_BREAK)
+            if not (is_break and self._may_break):
+                raise
+            self._warn(
+                f"{error} Until then, it is compiled in parts, which is slower; fullgraph=False says that you know."
+            )
+        self._may_break, self._settings = False, self._settings | {"fullgraph": False}
+        self._compiled = self._wrapped_by_torch(self._device)
+        return self._run(*args, **kwargs)
 
     def _mode(self) -> Any:
         # For other changes, torch compiles again, which `__call__` notices.

@@ -81,7 +81,7 @@ def main():
     for epoch in range(4):
         model.train()
         total_loss = 0
-        for batch_id, (batched_graph, labels) in enumerate(train_loader):
+        for batched_graph, labels in train_loader:
             batched_graph, labels = batched_graph.to(device), labels.to(device)
             logits = model(batched_graph, batched_graph.ndata["attr"])
             loss = loss_fcn(logits, labels)
@@ -90,7 +90,7 @@ def main():
             optimizer.step()
             total_loss += loss.item()
         accuracy = evaluate(val_loader, model, device)
-        print(f"Epoch {epoch:05d} | Loss {total_loss / (batch_id + 1):.12g} | Accuracy {accuracy:.4f}")
+        print(f"Epoch {epoch:05d} | Loss {total_loss / len(train_loader):.12g} | Accuracy {accuracy:.4f}")
 
 
 if __name__ == "__main__":

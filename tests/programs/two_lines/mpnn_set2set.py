@@ -1,6 +1,5 @@
 """A message passing network with Set2Set that predicts a property of complete graphs with distances (PyG)."""
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch.nn import GRU, Linear, ReLU, Sequential
@@ -69,7 +68,6 @@ class Net(torch.nn.Module):
 
 
 torch.manual_seed(1)
-np.random.seed(1)
 dataset = Molecules(80, transform=Compose([Complete(), Distance(norm=False)]))
 train_set, test_set = Subset(dataset, range(60)), Subset(dataset, range(60, 80))
 targets = torch.cat([data.y for data in dataset])
