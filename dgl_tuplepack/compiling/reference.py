@@ -43,7 +43,9 @@ class Copied(NamedTuple):
 
     def is_written(self) -> bool:
         """Return whether the run wrote to the copy, or set its gradient; valid only if `torch.clone` made the copy."""
-        sets_gradient = self.copy.is_leaf and (self.copy.grad is None) != (self.original.grad is None)
+        # Torch warns about reading the gradient of a tensor that is no leaf.
+        is_leaf = self.copy.is_leaf and self.original.is_leaf
+        sets_gradient = is_leaf and (self.copy.grad is None) != (self.original.grad is None)
         if sets_gradient or version_of(self.copy) != self.version:
             return True
         # Writing through ``.data`` does not change the version, so compare the values too, unless they are sparse.
@@ -227,12 +229,13 @@ class _Copies(TorchFunctionMode):
             copy = plain.to(_EXACT[plain.dtype]) if self._exact and plain.dtype in _EXACT else self._copy(plain)
         copy.requires_grad_(tensor.requires_grad)
         self.copies[id(tensor)] = Copied(tensor, copy, version_of(copy))
+        # The copy also needs the hooks, which may change gradients, and the gradient, which the function may read; a
+        # parameter that was frozen after a backward pass still has one.
         if tensor.is_leaf and tensor.requires_grad:
-            # The copy also needs the hooks, which may change gradients, and the gradient, which the function may read.
             for hook in hooks_of(tensor):
                 copy.register_hook(hook)  # type: ignore[no-untyped-call]
-            if tensor.grad is not None:
-                copy.grad = self._copied_tensor(tensor.grad)
+        if tensor.is_leaf and tensor.grad is not None:
+            copy.grad = self._copied_tensor(tensor.grad)
         self._made[id(copy)] = weakref.ref(copy)
         return copy
 

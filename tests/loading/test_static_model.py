@@ -417,6 +417,17 @@ def test_both_models_share_everything_and_the_user_s_stays_plain():
     assert type(model).forward is Model.forward
 
 
+def test_layers_can_be_frozen_in_the_middle_of_a_training():
+    model = Model(of_graphs)
+    compiled, graph = tp.compile(model, sampler_of(GRAPHS), **EAGER), dgl.batch(GRAPHS[:6])
+    compiled(graph).sum().backward()
+    # The gradient of the last step is still there.
+    model.lin.weight.requires_grad_(False)
+    torch.testing.assert_close(compiled(graph), model(graph))
+    with torch.no_grad():
+        torch.testing.assert_close(compiled.eval()(graph), model(graph))
+
+
 def module_of(model, graph):
     return dgl.mean_nodes(graph, "x") @ model.square
 
