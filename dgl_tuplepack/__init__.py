@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from dgl_tuplepack.graphs.readers.chunked import ChunkedGraph as ChunkedGraph
     from dgl_tuplepack.graphs.readers.kinds import sizes_of as sizes_of
     from dgl_tuplepack.graphs.readers.ogb_folder import OgbFolder as OgbFolder
+    from dgl_tuplepack.loading.check_padding import check_padding as check_padding
     from dgl_tuplepack.loading.graph_loader import GraphDataLoader as GraphDataLoader
     from dgl_tuplepack.loading.make_loader import packed_loader as packed_loader
     from dgl_tuplepack.loading.packed_dataset import PackedDataset as PackedDataset
@@ -75,6 +76,7 @@ _PUBLIC = {
     "PaddedBatch": "batches.batch",
     "unpad": "batches.collate",
     "compile": "compiling.compile",
+    "check_padding": "loading.check_padding",
     "with_ids": "graphs.items",
     "OgbFolder": "graphs.readers.ogb_folder",
     "ChunkedGraph": "graphs.readers.chunked",

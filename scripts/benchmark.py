@@ -9,6 +9,7 @@ from benchmarks import (
     batches,
     costs,
     exact,
+    gpu,
     latency,
     lists,
     loading,
@@ -24,7 +25,7 @@ from benchmarks import (
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Benchmarks of dgl_tuplepack.")
 MODULES = (
     packing, ablation, latency, batches, exact, balance, loading, costs, training, lists, zoo, ranks, pyg, shards,
-    partition,
+    partition, gpu,
 )  # fmt: skip
 for module in MODULES:
     app.add_typer(module.app)

@@ -31,7 +31,7 @@ NEWEST_CONSTRAINTS = ROOT / "scripts" / "constraints-newest.txt"
 WITHOUT, NEWEST = "--without-dgl", "--newest"
 COMMANDS = {
     "demo": ["-m", "dgl_tuplepack", "demo"],
-    "tests": ["-m", "pytest", "-n", "3"],
+    "tests": ["-m", "pytest", "-n", "3", "--dist", "worksteal"],
     # Warnings are errors.
     "docs": ["-m", "sphinx", "--fail-on-warning", "--quiet", "docs", "docs/_build"],
 }

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
-import importlib.util
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
-from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
 from tests.needs import HAS_DGL, needs_dgl
@@ -68,11 +66,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = [item for item in items if not HAS_DGL and item.get_closest_marker("dgl")]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        # What takes long begins first, so that no process is left alone with it.
+        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     named = {Path(argument.partition("::")[0]).absolute() for argument in config.args}
     for item in items:
         if HAS_DGL and item.path not in named and item.get_closest_marker("without_dgl"):
             reason = f"DGL is installed; name {item.path.name} on the command line, or use run.py --without-dgl"
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector leave out what imports have made; many tests collect, and each pass would visit it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
@@ -95,30 +102,3 @@ def shared_data() -> Path:
     if not SHARED.is_dir():
         pytest.skip(f"development data is absent: {SHARED}")
     return SHARED
-
-
-@pytest.fixture(scope="session")
-def molhiv(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """ogbg-molhiv through OGB; parsing takes half a minute, so it happens once."""
-    source = shared_data / "ogb"
-    if not source.is_dir():
-        pytest.skip(f"development data is absent: {source}")
-    if importlib.util.find_spec("ogb") is None:
-        pytest.skip("the optional package ogb is not installed")
-    from ogb.graphproppred import DglGraphPropPredDataset
-
-    # OGB writes beside the raw files, which are not ours to change. Of several test processes the first one parses,
-    # the others load what it made.
-    base = tmp_path_factory.getbasetemp()
-    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    root, lock = base / "ogb", FileLock(base / "ogb.lock")
-    with lock:
-        for file in source.rglob("*"):
-            target = root / file.relative_to(source)
-            if file.is_file() and not target.exists():
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(file, target)
-        dataset = DglGraphPropPredDataset("ogbg-molhiv", root=str(root))
-    yield dataset
-    with lock:
-        shutil.rmtree(root, ignore_errors=True)

@@ -31,12 +31,14 @@ WITHOUT = (
     "sampling/test_resume.py",
     "sampling/test_sampler_properties.py",
     "package/test_needs.py",
-    "nn/test_means.py",
     "nn/test_norm.py",
     "batches/test_pyg.py",
     "graphs/test_pyg_increments.py",
     "sampling/test_exchange.py",
     "sampling/test_static_sampler.py",
+    "loading/test_static_model_pyg.py",
+    "loading/test_static_pyg.py",
+    "scripts/test_gpu_benchmark.py",
     # What newer versions of HiGHS and of Typer may change.
     "tools/test_command_options.py",
 )

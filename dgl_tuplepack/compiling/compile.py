@@ -48,7 +48,7 @@ def compile(
     loader: Any = None,
     *,
     dynamic: bool | None = False,
-    fullgraph: bool = True,
+    fullgraph: bool | None = None,
     options: Mapping[str, Any] | None = None,
     shapes: int | None = None,
     check: bool | str = True,
@@ -87,7 +87,8 @@ def compile(
         As in torch. False: compile separately for each set of static shapes. True or None: shapes may change, which
         is slower.
     fullgraph
-        As in torch: whether an operation that cannot be compiled is an error (True), or runs uncompiled (False).
+        As in torch: whether an operation that cannot be compiled is an error (True), or runs uncompiled (False). None:
+        True; with `loader`, such an operation runs uncompiled, with a warning that names its line.
     options
         As in torch; they override the options that this function sets, such as ``"cpp.threads"``, which is 1 (-1: all
         threads). On CUDA, ``{"triton.cudagraphs": True}`` records CUDA graphs (not tested).
@@ -147,7 +148,8 @@ def compile(
         raise CompileError(f"compile() needs a module or a function, but got {shown(function)}; give one of them.")
     if isinstance(function, CompiledFunction | CompiledModule):
         raise CompileError(f"{shown(function, 60)} is compiled already; compile the function or the model itself.")
-    true_or_false("fullgraph", fullgraph, CompileError)
+    if fullgraph is not None:
+        true_or_false("fullgraph", fullgraph, CompileError)
     if dynamic is not None:
         true_or_false("dynamic", dynamic, CompileError)
     if check != "warn":
@@ -160,6 +162,8 @@ def compile(
             f"torch {torch.__version__} is {remark_on(torch.__version__)}; install it, or call the function itself."
         )
     settings = {"dynamic": dynamic, "fullgraph": fullgraph, **torch_arguments}
+    if loader is None and fullgraph is None:
+        settings["fullgraph"] = True
     if loader is not None:
         if shapes is not None or dynamic is not False:
             raise CompileError(

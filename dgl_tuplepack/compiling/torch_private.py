@@ -18,7 +18,8 @@ from torch import Tensor
 from torch.fx import Graph, Node
 from torch.utils.checkpoint import CheckpointPolicy
 
-from dgl_tuplepack.compiling.torch_versions import bug_of, is_tried, remark_on
+from dgl_tuplepack._core.tracing import is_traced
+from dgl_tuplepack.compiling.torch_versions import bug_of, is_tried, release_of, remark_on
 from dgl_tuplepack.errors import CompileError
 
 # Options of torch's compiler: the function that changes the joint graph (the forward and backward pass in one graph),
@@ -91,9 +92,38 @@ def known_options() -> frozenset[str] | None:
 
 def number_of_graphs() -> int:
     """Return how many graphs torch has compiled in this process; it grows whenever torch compiles a function again."""
+    number: int = _counters()["stats"]["unique_graphs"]
+    return number
+
+
+@functools.cache
+def _counters() -> Any:
     from torch._dynamo.utils import counters
 
-    return counters["stats"]["unique_graphs"]
+    return counters
+
+
+# Functions that compare numbers which the tracer may not know; older releases of torch lack them.
+_COMPARES_UNKNOWN = release_of(torch.__version__) >= (2, 8)
+
+
+def known_equal(one: int, other: int) -> bool:
+    """Return whether two sizes are equal; False if the tracer does not know one of them."""
+    if not is_traced() or not _COMPARES_UNKNOWN:
+        return one == other
+    # Imported here, since it takes long; torch has imported it when it traces.
+    from torch.fx.experimental.symbolic_shapes import guard_or_false
+
+    return guard_or_false(one == other)
+
+
+def may_be_equal(one: int, other: int) -> bool:
+    """Return whether two sizes are equal, or the tracer does not know one of them."""
+    if not is_traced() or not _COMPARES_UNKNOWN:
+        return one == other
+    from torch.fx.experimental.symbolic_shapes import guard_or_true
+
+    return guard_or_true(one == other)
 
 
 def _joint_pass() -> Any:

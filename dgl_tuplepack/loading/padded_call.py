@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from dgl_tuplepack.compiling.reference import modules_of, run_on_copies
 from dgl_tuplepack.compiling.signatures import mapped
 from dgl_tuplepack.errors import CompileError
 from dgl_tuplepack.graphs.blocks import GraphType, components_of
@@ -192,6 +193,8 @@ class Rows:
         """Return the component of each tensor, None for a tensor without such rows; None as a whole if undecided."""
         found: dict[str, Component | None] = {}
         self.undecided = []
+        if not inputs.tensors and not any(graph.undecided for graph in inputs.graphs):
+            return found
         known: dict[Any, Component] = {}
         for i, graph in enumerate(inputs.graphs):
             known |= {
@@ -377,6 +380,30 @@ class Cuts:
         if len(before) != len(after):
             raise CompileError(f"with padding, it returns or sets {len(after)} tensors, without {len(before)}")
         self._cuts = [cuts_of(one.shape, x.shape, slots, counts) for one, x in zip(before, after, strict=True)]
+
+    @classmethod
+    def found(
+        cls,
+        plain: Callable[..., Captured],
+        padded: Callable[..., Captured],
+        args: tuple[Any, ...],
+        slots: Slots,
+        counts: Slots,
+    ) -> Cuts:
+        """Call both on copies of all tensors, and compare; CompileError if only the padded call fails."""
+        results: list[Captured] = []
+
+        def kept(function: Callable[..., Captured], *args: Any) -> None:
+            results.append(function(*args))
+
+        run_on_copies(functools.partial(kept, plain), args, {}, modules_of(plain))
+        try:
+            run_on_copies(functools.partial(kept, padded), args, {}, modules_of(padded))
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            raise CompileError(f"with padding, it raises {text:.700}") from error
+        one, other = results
+        return cls(one, other, slots, counts)
 
     def applied(self, captured: Captured, counts: Slots) -> Captured:
         """Return the results without rows of padding."""

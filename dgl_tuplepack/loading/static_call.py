@@ -57,7 +57,9 @@ class StaticCall(CompiledFunction):
                 return plain_call(forward, inputs, _passed_on if is_running() else _itself)
 
         plain.__qualname__ = type(model).__name__
-        super().__init__(plain, options, settings, 1, False, check)
+        # Whether an operation that cannot be compiled may run uncompiled.
+        self._may_break = settings["fullgraph"] is None
+        super().__init__(plain, options, settings | {"fullgraph": settings["fullgraph"] is not False}, 1, False, check)
         self._traced = PaddedCall(forward, inputs, slots)
         self._device = inputs.device.type
         # Mode -> which dimensions of its results have padding.
@@ -105,6 +107,20 @@ class StaticCall(CompiledFunction):
                 self._name, 1000 * ours, 1000 * plain,
             )  # fmt: skip
 
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super()._run(*args, **kwargs)
+        except CompileError as error:
+            is_break = error.__cause__ and torch_private.is_one_of(error.__cause__, torch_private.GRAPH_BREAK)
+            if not (is_break and self._may_break):
+                raise
+            self._warn(
+                f"{error} Until then, it is compiled in parts, which is slower; fullgraph=False says that you know."
+            )
+        self._may_break, self._settings = False, self._settings | {"fullgraph": False}
+        self._compiled = self._wrapped_by_torch(self._device)
+        return self._run(*args, **kwargs)
+
     def _mode(self) -> Any:
         # For other changes, torch compiles again, which `__call__` notices.
         device = self._device
@@ -134,23 +150,14 @@ class StaticCall(CompiledFunction):
 
     def _found_cuts(self, inputs: Inputs) -> Cuts:
         """Call the model on copies, plain and padded, and find out which dimensions of the results are padded."""
+        padded = functools.partial(self._uncut, self._traced)
         self._compared = inputs
-        found: list[Captured] = []
-
-        def kept(function: Callable[[Inputs], Captured], inputs: Inputs) -> None:
-            found.append(function(inputs))
-
-        modules = modules_of(self._function)
-        run_on_copies(functools.partial(kept, self._function), (inputs,), {}, modules)
         try:
-            run_on_copies(functools.partial(kept, functools.partial(self._uncut, self._traced)), (inputs,), {}, modules)
-        except Exception as error:
-            text = f"{type(error).__name__}: {error}"
-            raise CompileError(f"{self._name} cannot be padded: with padding, it raises {text:.700}") from error
-        try:
-            return Cuts(found[0], found[1], self._slots, inputs.counts)
+            return Cuts.found(self._function, padded, (inputs,), self._slots, inputs.counts)
         except CompileError as error:
-            raise CompileError(f"{self._name} cannot be padded: {error}; {self._remedy_of_padding()}") from None
+            # An error of the model with padding says enough by itself.
+            remedy = "" if error.__cause__ else f"; {self._remedy_of_padding()}"
+            raise CompileError(f"{self._name} cannot be padded: {error}{remedy}") from error.__cause__
 
     def _compare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Checked:
         """Compare the batch, and its first half, so that more slots are unused."""

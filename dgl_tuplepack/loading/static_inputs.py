@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgl_tuplepack.batches.tensors import slots_and_pointers
+from dgl_tuplepack._core.kernels.pad_graph import pad_edges, pad_nodes
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType, components_of
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.sizes import IntArray
@@ -47,99 +47,79 @@ def padded_rows(values: Tensor, slots: int, dim: int = 0) -> Tensor:
     return torch.cat([values, copied.index_select(dim, torch.arange(missing, device=values.device) % rows)], dim)
 
 
-def _spread(number: int, slots: int) -> IntArray:
-    """Return `number` as the sum of `slots` integers that differ by at most 1."""
-    return np.arange(slots) * 0 + number // slots + (np.arange(slots) < number % slots)
+_NONE = np.empty(0, np.int64)
+_NO_COUNTS = torch.empty(0, dtype=torch.int64)
 
 
 @dataclass(frozen=True)
 class Padding:
-    """How one graph is padded: padding nodes and edges in each unused graph slot, and the end nodes of these edges."""
+    """How one graph is padded: `missing` nodes and edges of each type are divided over the unused graph slots."""
 
-    # Number of graph slots, padding included.
+    # Number of real graphs, and of graph slots.
+    real: int
     graphs: int
-    # Type -> number of slots. Type -> number of padding nodes (edges) in each unused graph slot, int64 [u].
+    # Type -> number of slots, and number of real nodes (edges).
     slots: Mapping[GraphType, int]
-    unused: Mapping[GraphType, IntArray]
-    # Edge type -> source and destination node of each padding edge.
-    ends: Mapping[EdgeType, tuple[Tensor, Tensor]]
+    counts: Mapping[GraphType, int]
+    # Node type -> number of nodes in each graph of padding, once `nodes` was called.
+    spread: dict[str, IntArray]
 
     @classmethod
     def of(
-        cls, counts: Mapping[GraphType, int], graphs: int, slots: Mapping[GraphType, int], graph_slots: int
+        cls, counts: Mapping[GraphType, int], real: int, slots: Mapping[GraphType, int], graphs: int
     ) -> Padding | None:
         """Return the padding of a batch; None if the batch does not fit.
 
         A graph of padding has at least two nodes, so that its edges join different nodes, whose positions differ. With
         several node types, some graphs of padding may have no nodes of a type, as real graphs may.
         """
-        unused = graph_slots - graphs
-        missing = {t: slots[t] - number for t, number in counts.items()}
-        if unused < 1 or min(missing.values()) < 0:
+        if graphs <= real:
             return None
-        nodes = {t: number for t, number in missing.items() if isinstance(t, str)}
-        edges = {t: number for t, number in missing.items() if isinstance(t, tuple)}
-        if len(nodes) == 1 and min(nodes.values()) < 2 * unused:
-            return None
-        if unused == 1 and len(nodes) == len(edges) == 1:
-            return cls._of_one(graph_slots, slots, missing, counts)
-        # Pairs of nodes, and a single node that may be left goes to the first graph.
-        found: dict[GraphType, IntArray] = {t: 2 * _spread(number // 2, unused) for t, number in nodes.items()}
-        for t, number in nodes.items():
-            found[t][0] += number % 2
-        ends: dict[EdgeType, tuple[Tensor, Tensor]] = {}
-        for e, number in edges.items():
-            sources, destinations = found[e[0]], found[e[2]]
-            allowed = np.flatnonzero((sources > 1) & (destinations > 1))
-            if not len(allowed):
-                allowed = np.flatnonzero((sources > 0) & (destinations > 0))
-            if number and not len(allowed):
+        is_flat = len(counts) == 2
+        for t, number in counts.items():
+            missing = slots[t] - number
+            needed = 2 * (graphs - real) if is_flat and isinstance(t, str) else 0
+            if missing < needed:
                 return None
-            found[e] = np.zeros(unused, np.int64)
-            if number:
-                found[e][allowed] = _spread(number, len(allowed))
-            ends[e] = _ends(e, found[e], sources, destinations, counts[e[0]], counts[e[2]])
-        return cls(graph_slots, slots, found, ends)
+            if missing and isinstance(t, tuple) and not all(slots[end] > counts[end] for end in (t[0], t[2])):
+                return None
+        return cls(real, graphs, slots, counts, {})
 
-    @classmethod
-    def _of_one(
-        cls,
-        graphs: int,
-        slots: Mapping[GraphType, int],
-        missing: Mapping[GraphType, int],
-        counts: Mapping[GraphType, int],
-    ) -> Padding:
-        """Return the padding of a flat batch with one unused graph slot: the usual case, in a fraction of the time."""
-        (v, e), (nodes, edges) = counts, missing.values()
-        order = np.arange(edges + 1)
-        order %= nodes
-        order += counts[v]
-        ends = torch.from_numpy(order)
-        unused = {v: np.array([nodes]), e: np.array([edges])}
-        return cls(graphs, slots, unused, {e: (ends[:-1], ends[1:])})  # type: ignore[dict-item]
+    def nodes(self, t: str, counts: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the nodes of type `t` in each graph slot, and the graph slot of each node; `counts` are the real ones.
 
-    def per_graph(self, t: GraphType, counts: Tensor) -> Tensor:
-        """Append the numbers of nodes (edges) of the graphs of padding to `counts`."""
-        return torch.cat([counts, torch.tensor(self.unused[t], device=counts.device, dtype=counts.dtype)])
+        If `counts` is empty, return only the parts that are padding.
+        """
+        on_host = counts.is_cpu and counts.dtype == torch.int64
+        real = counts.numpy() if on_host else _NONE
+        missing = self.slots[t] - self.counts[t]
+        all_counts = np.empty(len(real) + self.graphs - self.real, np.int64)
+        slots = np.empty(self.slots[t] if len(real) else missing, np.int64)
+        pad_nodes(real, self.real - len(real), missing, all_counts, slots)
+        self.spread[t] = all_counts[len(real) :]
+        padded, of_nodes = torch.from_numpy(all_counts), torch.from_numpy(slots)
+        if on_host or not len(counts):
+            return padded, of_nodes
+        before = torch.repeat_interleave(
+            torch.arange(self.real, device=counts.device), counts, output_size=self.counts[t]
+        )
+        return torch.cat([counts, padded.to(counts)]), torch.cat([before, of_nodes.to(before)])
 
-    def slots_of(self, t: GraphType) -> Tensor:
-        """Return the graph slot of each padding node (edge)."""
-        numbers = self.unused[t]
-        return torch.from_numpy(np.repeat(np.arange(self.graphs - len(numbers), self.graphs), numbers))
-
-
-def _ends(
-    t: EdgeType, edges: IntArray, sources: IntArray, destinations: IntArray, first_source: int, first_destination: int
-) -> tuple[Tensor, Tensor]:
-    """Return the end nodes of padding edges, which join each node of a graph to the next one, all in turn."""
-    graph = np.repeat(np.arange(len(edges)), edges)
-    number = np.arange(len(graph)) - np.repeat(np.cumsum(edges) - edges, edges)
-    src = (first_source + np.cumsum(sources) - sources)[graph] + number % np.maximum(sources, 1)[graph]
-    step = number + (t[0] == t[2])
-    dst = (first_destination + np.cumsum(destinations) - destinations)[graph] + step % np.maximum(destinations, 1)[
-        graph
-    ]
-    return torch.from_numpy(src), torch.from_numpy(dst)
+    def edges(self, e: EdgeType, src: Tensor, dst: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return source and destination of all edges of type `e`, and the edges in each graph slot, after `nodes`."""
+        on_host = all(x.is_cpu and x.dtype == torch.int64 and x.is_contiguous() for x in (src, dst, counts))
+        ends = (src.numpy(), dst.numpy()) if on_host else (_NONE, _NONE)
+        real = counts.numpy() if on_host else _NONE
+        number = self.slots[e] if on_host else self.slots[e] - self.counts[e]
+        all_src, all_dst = np.empty(number, np.int64), np.empty(number, np.int64)
+        all_counts = np.empty(len(real) + self.graphs - self.real, np.int64)
+        first = self.counts[e[0]], self.counts[e[2]]
+        spread = self.spread[e[0]], self.spread[e[2]]
+        pad_edges(ends, real, e[0] == e[2], first, spread, (all_src, all_dst), all_counts)
+        made = tuple(map(torch.from_numpy, (all_src, all_dst, all_counts)))
+        if not on_host:
+            made = tuple(torch.cat([x, each.to(x)]) for x, each in zip((src, dst, counts), made, strict=True))
+        return made  # type: ignore[return-value]
 
 
 class DglInput:
@@ -168,16 +148,13 @@ class DglInput:
 
     def padded(self, padding: Padding) -> tuple[tuple[Tensor, ...], None]:
         """Return the padded tensors, in the order in which `rebuilt` expects them."""
-        graph, tensors = self.value, list[Tensor]()
+        graph = self.value
+        nodes = [x for t in self.node_types for x in padding.nodes(t, graph.batch_num_nodes(t))]
+        tensors = list[Tensor]()
         for e in self.edge_types:
             src, dst = graph.edges(etype=e)
-            tensors += (
-                torch.cat([a, b.to(a.device, a.dtype)]) for a, b in zip((src, dst), padding.ends[e], strict=True)
-            )
-        for t in self.node_types:
-            counts = padding.per_graph(t, graph.batch_num_nodes(t))
-            tensors += counts, slots_and_pointers(t, counts, padding.slots[t])[0]
-        tensors += (padding.per_graph(e, graph.batch_num_edges(e)) for e in self.edge_types)
+            tensors += padding.edges(e, src, dst, graph.batch_num_edges(e))
+        tensors += nodes
         for t, of_type in self.features.items():
             tensors += (padded_rows(x, padding.slots[t]) for x in of_type.values())
         return tuple(tensors), None
@@ -238,9 +215,8 @@ def _tensor_graph(
     # This import loads torch's compiler, which takes two seconds.
     from dgl_tuplepack.compiling.tensor_graph import TensorGraph
 
-    ends = {e: (next(tensors), next(tensors)) for e in edge_types}
+    ends = {e: (next(tensors), next(tensors), next(tensors)) for e in edge_types}
     nodes = {t: (next(tensors), next(tensors)) for t in node_types}
-    edges = {e: next(tensors) for e in edge_types}
     features = {t: {name: next(tensors) for name in of_type} for t, of_type in names.items()}
 
     is_flat = len(node_types) == len(edge_types) == 1
@@ -253,7 +229,7 @@ def _tensor_graph(
         shaped({e: each[1] for e, each in ends.items()}),
         shaped({t: slots[t] for t in node_types}),
         batch_num_nodes=shaped({t: each[0] for t, each in nodes.items()}),
-        batch_num_edges=shaped(edges),
+        batch_num_edges=shaped({e: each[2] for e, each in ends.items()}),
         node_graph_slots=shaped({t: each[1] for t, each in nodes.items()}),
         node_features=shaped({t: features[t] for t in node_types}),
         edge_features=shaped({e: features[e] for e in edge_types}),
@@ -354,6 +330,7 @@ class PygInput:
         self, padding: Padding, decided: Mapping[str, GraphType | None]
     ) -> Iterator[tuple[Any, str, Any]]:
         """Yield (storage, name, padded value) for each attribute that a padded batch has."""
+        slots = {t: padding.nodes(t, _NO_COUNTS) for t in self.node_types}
         for t, of_type in self.attributes.items():
             for name, x in of_type.items():
                 if not isinstance(x, Tensor):
@@ -362,14 +339,12 @@ class PygInput:
                     elif isinstance(x, bool | int | float | None):
                         yield t, name, x
                 elif (t, name) in self._ends:
-                    ends = torch.stack(padding.ends[self._ends[t, name]])
-                    yield t, name, torch.cat([x, ends.to(x.device, x.dtype)], 1)
+                    src, dst, _ = padding.edges(self._ends[t, name], x[0], x[1], _NO_COUNTS)
+                    yield t, name, torch.stack([src, dst])
                 elif (t, name) in self._batches:
-                    slots = padding.slots_of(self._batches[t, name])
-                    yield t, name, torch.cat([x, slots.to(x.device, x.dtype)])
+                    yield t, name, torch.cat([x, slots[self._batches[t, name]][1].to(x)])
                 elif (t, name) in self._pointers:
-                    added = padding.unused[self._pointers[t, name]].cumsum()
-                    yield t, name, torch.cat([x, torch.from_numpy(added).to(x.device, x.dtype) + x[-1]])
+                    yield t, name, torch.cat([x, slots[self._pointers[t, name]][0].cumsum(0).to(x) + x[-1]])
                 else:
                     rows = self._rows.get((t, name), decided.get(name))
                     slots_of_rows = padding.graphs if rows == GRAPHS[1] else padding.slots.get(rows)  # type: ignore[arg-type]

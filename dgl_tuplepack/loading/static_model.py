@@ -193,7 +193,7 @@ class StaticCalls:
         if fitting is None:
             self._say_plain(
                 f"a batch with {_counted(inputs.counts)} does not fit {' or '.join(map(repr, self.shapes))}, less the "
-                "slots for padding"
+                "slots for padding; if another loader makes such batches, give it to compile too"
             )
             return None
         slots, paddings = fitting

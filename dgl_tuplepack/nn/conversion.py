@@ -8,14 +8,14 @@ the masks from the batch that it gets.
 
 from __future__ import annotations
 
+import functools
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from dgl_tuplepack._core.checks import shown, true_or_false
 from dgl_tuplepack.errors import SchemaError
@@ -130,57 +130,67 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
 class Masking:
     """A scope in which the layers of a model read masks, as after `convert`; outside of it, the model is as it was.
 
-    In the scope, layers of DGL also accept nodes without incoming edges, such as nodes of padding.
+    In the scope, layers of DGL also accept nodes without incoming edges, such as nodes of padding. Only the classes of
+    layers change: changes of their attributes would make torch check again all that compiled code depends on.
     """
 
     def __init__(self, model: nn.Module) -> None:
-        # Module, its class in the scope, and its attributes there.
-        self._changes: list[tuple[nn.Module, type, dict[str, Any]]] = []
-        self._before: list[tuple[type, dict[str, Any]]] = []
+        # Module, and its classes outside and inside of the scope.
+        self._changes: list[tuple[nn.Module, type, type]] = []
         # Whether a layer of DGL refuses nodes without incoming edges outside of the scope.
         self.refuses_lonely_nodes = False
-        for name, module in model.named_modules():
-            changed: dict[str, Any] = {}
-            if type(module) in (nn.BatchNorm1d, nn.SyncBatchNorm):
-                across_ranks, group = isinstance(module, nn.SyncBatchNorm), getattr(module, "process_group", None)
-                changed = {"across_ranks": across_ranks, "group": group, "rows": None, "name_in_model": name}
-                self._changes.append((module, MaskedBatchNorm1d, changed))
+        for module in model.modules():
+            cls: Any = type(module)
+            if cls in _NORMS:
+                self._changes.append((module, cls, _NORMS[cls]))
             elif _has_hook(module) and not hasattr(module, "masked_rows"):
-                self._changes.append((module, type(module), _hooks_of(module) | {"name_in_model": name}))
+                self._changes.append((module, cls, _with_hook(cls, _HOOKS[_forward_class(module)])))
             elif getattr(module, "_allow_zero_in_degree", None) is False:
                 self.refuses_lonely_nodes = True
-                self._changes.append((module, type(module), {"_allow_zero_in_degree": True}))
+                self._changes.append((module, cls, _allowing_lonely_nodes(cls)))
 
     def __enter__(self) -> None:
-        self._before = []
-        for module, cls, changed in self._changes:
-            attributes = module.__dict__
-            self._before.append((type(module), {name: attributes.get(name, _MISSING) for name in changed}))
-            attributes.update(changed)
-            if type(module) is not cls:
-                module.__class__ = cls
+        for module, _, inside in self._changes:
+            # Setting the class as usual would pass through torch's `__setattr__`.
+            object.__setattr__(module, "__class__", inside)
 
     def __exit__(self, *error: object) -> None:
-        for (module, cls, _), (former, attributes) in zip(self._changes, self._before, strict=True):
-            if former is not cls:
-                module.__class__ = former
-            module.__dict__.update(attributes)
-            for name in [name for name, value in attributes.items() if value is _MISSING]:
-                del module.__dict__[name]
+        for module, outside, _ in self._changes:
+            object.__setattr__(module, "__class__", outside)
 
 
-_MISSING = object()
+class _Norm(MaskedBatchNorm1d):
+    across_ranks, group, rows = False, None, None
 
 
-def _hooks_of(module: nn.Module) -> dict[str, Any]:
-    """Return the attributes of a layer of PyG that has a hook of `_add_hook`; leave the layer as it is."""
-    kind = "_forward_hooks" if _HOOKS[_forward_class(module)] is _layer_norm else "_forward_pre_hooks"
-    handle = _add_hook(module)
-    with_hook = {name: module.__dict__[name].copy() for name in (kind, f"{kind}_with_kwargs")}
-    assert handle is not None
-    handle.remove()
-    del module.masked_rows
-    return with_hook | {"masked_rows": None}
+class _SyncNorm(MaskedBatchNorm1d):
+    across_ranks, rows = True, None
+    group = property(lambda norm: norm.process_group)
+
+
+_NORMS: dict[type, type] = {nn.BatchNorm1d: _Norm, nn.SyncBatchNorm: _SyncNorm}
+
+
+@functools.cache
+def _allowing_lonely_nodes(cls: type) -> type:
+    allowed = property(lambda layer: True, lambda layer, value: None)
+    return type(cls.__name__, (cls,), {"_allow_zero_in_degree": allowed, "__module__": cls.__module__})
+
+
+@functools.cache
+def _with_hook(cls: Any, hook: Callable[..., Any]) -> type:
+    """Return a subclass of a layer of PyG whose forward pass has a hook, as `_add_hook` adds one."""
+    is_after = hook is _layer_norm
+
+    def forward(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        changed = None if is_after else hook(layer, args, kwargs)
+        if changed is not None:
+            args, kwargs = changed
+        output = cls.forward(layer, *args, **kwargs)
+        changed = hook(layer, args, kwargs, output) if is_after else None
+        return output if changed is None else changed
+
+    return type(cls.__name__, (cls,), {"forward": forward, "masked_rows": None, "__module__": cls.__module__})
 
 
 def _mixes_rows_without_masks(module: nn.Module) -> bool:
@@ -287,15 +297,14 @@ def _has_hook(module: nn.Module) -> bool:
     return name in _HOOKS and not (name == "InstanceNorm" and bool(module.track_running_stats))
 
 
-def _add_hook(module: Any) -> RemovableHandle | None:
+def _add_hook(module: Any) -> None:
     """Make a layer read the masks of the batch, unless it already does; `masked_rows` is the component of its rows."""
     if hasattr(module, "masked_rows"):
-        return None
+        return
     hook = _HOOKS[_forward_class(module)]
     module.masked_rows = None
     register = module.register_forward_hook if hook is _layer_norm else module.register_forward_pre_hook
-    handle: RemovableHandle = register(hook, with_kwargs=True)
-    return handle
+    register(hook, with_kwargs=True)
 
 
 def _forward_class(module: nn.Module) -> str:

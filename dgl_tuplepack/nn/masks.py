@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from dgl_tuplepack._core.checks import shown
+from dgl_tuplepack._core.tracing import is_traced
+from dgl_tuplepack.compiling.torch_private import known_equal, may_be_equal
 from dgl_tuplepack.errors import SchemaError
 
 
@@ -101,11 +103,12 @@ def current_mask(input: Tensor, rows: str | None, layer: nn.Module) -> RowMask |
     if not masks:
         return None
     # Of tied components, only one counts, unless `rows` names the other.
-    fitting = [
-        name
-        for name, each in masks.items()
-        if each.mask.shape[0] == number and (not each.is_tied if rows is None else name == rows)
-    ]
+    candidates = [name for name, each in masks.items() if (not each.is_tied if rows is None else name == rows)]
+    fitting = [name for name in candidates if known_equal(masks[name].mask.shape[0], number)]
+    if not fitting and is_traced() and "graphs" in candidates and may_be_equal(masks["graphs"].mask.shape[0], number):
+        # Pools of PyG without a size make as many rows as there are graph slots, which the tracer does not know.
+        torch._check(number == masks["graphs"].mask.shape[0])  # type: ignore[no-untyped-call]
+        fitting = ["graphs"]
     if len(fitting) != 1:
         raise _refusal(number, rows, layer, masks, fitting)
     return masks[fitting[0]]

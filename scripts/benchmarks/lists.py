@@ -6,10 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
-import dgl
 import torch
 import typer
-from dgl.dataloading import GraphDataLoader
 from torch import nn
 
 import dgl_tuplepack as tp
@@ -25,16 +23,19 @@ class GIN(nn.Module):
     """Layers of DGL's GINConv with batch norms, mean readout and one output."""
 
     def __init__(self, width: int, layers: int) -> None:
+        from dgl.nn import GINConv
+
         super().__init__()
         self.embed = nn.Embedding(128, width)
         self.layers = nn.ModuleList(
-            dgl.nn.GINConv(nn.Sequential(nn.Linear(width, width), nn.BatchNorm1d(width), nn.ReLU()))
-            for _ in range(layers)
+            GINConv(nn.Sequential(nn.Linear(width, width), nn.BatchNorm1d(width), nn.ReLU())) for _ in range(layers)
         )
         self.head = nn.Linear(width, 1)
 
     def forward(self, graph: Any) -> Any:
         """Return one output for each graph."""
+        import dgl
+
         with graph.local_scope():
             h = self.embed(graph.ndata["feat"][:, 0].long())
             for layer in self.layers:
@@ -90,6 +91,8 @@ def lists(
     json_path: JsonOption = None,
 ) -> None:
     """Measure graphs per second of training from a list, and of evaluation epochs with and without `Predictions`."""
+    from dgl.dataloading import GraphDataLoader
+
     torch.set_num_threads(threads)
     store = tp.packed_loader(source or Molecules(graphs), graphs_per_batch).view.store
     items = [store[i] for i in progress_bar(range(min(graphs, len(store))), desc="reading", unit=" graphs")]

@@ -14,7 +14,7 @@ from rich.table import Table
 _FRACTIONS = ("spread", "idle", "used", "lost")
 
 
-def _in_a_folder(path: Path | None) -> Path | None:
+def in_a_folder(path: Path | None) -> Path | None:
     """Return `path`; refuse it before the measurement, not after it, if its folder does not exist."""
     if path is not None and not path.absolute().parent.is_dir():
         raise typer.BadParameter(f"the folder {path.parent} does not exist; create it first, or choose another file.")
@@ -22,7 +22,7 @@ def _in_a_folder(path: Path | None) -> Path | None:
 
 
 JsonOption = Annotated[
-    Path | None, typer.Option("--json", dir_okay=False, callback=_in_a_folder, help="Write all results to this file.")
+    Path | None, typer.Option("--json", dir_okay=False, callback=in_a_folder, help="Write all results to this file.")
 ]
 
 

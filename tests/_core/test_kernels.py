@@ -1,15 +1,31 @@
-"""Kernels agree with independent twins in plain Python; and the cache of compiled kernels."""
+"""Kernels agree with independent twins in plain Python; their cache; and interrupts while numba compiles."""
 
 from __future__ import annotations
 
+import operator
+import signal
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dgl_tuplepack._core.interrupts import interrupts_held
 from dgl_tuplepack._core.kernels import next_fit, random
+from dgl_tuplepack._core.kernels.histogram_fit import (
+    BLOCK,
+    ENTRIES,
+    GROUP,
+    LARGEST,
+    PRIORITY,
+    find_emptiest,
+    find_fullest,
+    put_in,
+    take_out,
+)
 from dgl_tuplepack.planning.sizes import INT64_MAX
 from tests.support import reference
 from tests.support.processes import run
@@ -108,3 +124,92 @@ def test_on_a_full_disk_kernels_work_and_one_warning_says_what_to_do(tmp_path: P
     assert hits == 0
     assert said.count("Warning") == said.count("compiled code cannot be cached (File too large)") == 1
     assert "set NUMBA_CACHE_DIR to an empty, writable folder" in said
+
+
+# --- interrupts
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_interrupt_comes_after_the_block(fails: bool) -> None:
+    reached = []
+
+    def interrupted() -> None:
+        with interrupts_held():
+            signal.raise_signal(signal.SIGINT)
+            reached.append("end of the block")
+            if fails:
+                raise ValueError("ours")
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+        assert reached == ["end of the block"]
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_another_thread_may_enter_the_block() -> None:
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(lambda: interrupts_held().__enter__()).result() is None
+
+
+# --- the index of open packs
+
+
+class Both:
+    """The index, and a plain sorted list of (priority, group) that must agree with it."""
+
+    def __init__(self, rooms):
+        self.rooms, number = rooms, len(rooms) + 2
+        self.groups = np.array([(0, 0, 0, 0, *room) for room in [*rooms, (0, 0)]])
+        self.pool = np.empty((number, LARGEST + 2), dtype=np.int64)
+        self.order, self.blocks, self.plain = np.arange(number), 0, []
+
+    def put(self, value, group, in_front):
+        self.blocks = put_in(self.pool, self.order, self.blocks, self.groups, value, group, in_front)
+        at = sum(e[0] < value if in_front else e[0] <= value for e in self.plain)
+        self.plain.insert(at, (value, group))
+
+    def take(self, at):
+        del self.plain[at]
+        place = 0
+        while at >= self.pool[self.order[place], ENTRIES]:
+            at -= self.pool[self.order[place], ENTRIES]
+            place += 1
+        self.blocks = take_out(self.pool, self.order, self.blocks, self.groups, BLOCK * place + at)
+
+    def compare(self, size, start):
+        fitting = [e for e in self.plain if e[0] >= start and all(map(operator.ge, self.rooms[e[1]], size))]
+        # The last priority, and the first group that has it.
+        expected = fitting[:1] + [e for e in fitting if e[0] == fitting[-1][0]][:1]
+        found = []
+        for find in (find_fullest, find_emptiest):
+            position, _ = find(self.pool, self.order, self.blocks, self.groups, np.array(size), start)
+            row, at = self.pool[self.order[position // BLOCK]], position % BLOCK
+            found += [(row[PRIORITY + at], row[GROUP + at])] if position >= 0 else []
+        assert found == expected
+
+
+@st.composite
+def programs(draw):
+    """Many steps with the same range of rooms: priority, room, whether in front, whether to remove one, size, start."""
+    number, most = draw(st.integers(0, 100)), draw(st.integers(0, 6))
+    room = st.tuples(st.integers(0, most), st.integers(0, most))
+    step = st.tuples(st.integers(0, 5), room, st.booleans(), st.booleans(), room, st.integers(0, 6))
+    return draw(st.lists(step, min_size=number, max_size=number))
+
+
+@given(programs())
+def test_the_index_agrees_with_a_plain_sorted_list(steps):
+    both = Both([step[1] for step in steps])
+    for group, (value, _, in_front, remove, size, start) in enumerate(steps):
+        both.put(value, group, in_front)
+        if remove:
+            both.take(group % len(both.plain))
+        both.compare(size, start)
+    for *_, size, start in steps[: len(both.plain)]:
+        both.take(7 * len(both.plain) // 10)
+        both.compare(size, start)
+    assert (both.blocks, both.plain) == (0, [])

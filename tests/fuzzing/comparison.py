@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import dgl
 import torch
 from torch import Tensor
 
@@ -42,25 +41,34 @@ class Finding:
     switched: dict[str, float] = field(default_factory=dict)
 
 
-def batches_of(network: Network) -> list[Any]:
+def batches_of(network: Network, framework: str = "dgl", device: str = "cpu") -> list[Any]:
     """Return batches of one shape: two that are full, one of a single graph, one of none."""
     gen = torch.Generator().manual_seed(network.seed)
     share = network.nodes // network.graphs, network.edges // network.graphs
-    graphs = [_graph(gen, *share, network.node_features) for _ in range(2 * network.graphs)]
+    graphs = [_graph(gen, *share, network.node_features, framework) for _ in range(2 * network.graphs)]
     limits = tp.Limits(network.nodes, network.edges, network.graphs)
-    collate = tp.PaddedCollate(limits, example=graphs[0], sort_edges=network.sorted_edges)
+    levels = {"w": "edge"} if framework == "pyg" else None
+    collate = tp.PaddedCollate(limits, example=graphs[0], sort_edges=network.sorted_edges, levels=levels)
     parts = graphs[: network.graphs], graphs[network.graphs :], graphs[:1], []
-    return [collate(part).tensors for part in parts]
+    return [collate(part).to(device).tensors for part in parts]
 
 
-def _graph(gen: torch.Generator, nodes: int, edges: int, features: int) -> tuple[Any, Tensor]:
+def _graph(gen: torch.Generator, nodes: int, edges: int, features: int, framework: str) -> Any:
     """A random graph and its label; most have fewer nodes and edges than there may be."""
     nodes = int(torch.randint(max(1, nodes // 2), nodes + 1, (), generator=gen))
     edges = int(torch.randint(edges // 2, edges + 1, (), generator=gen))
-    graph = dgl.graph(tuple(torch.randint(0, nodes, (2, edges), generator=gen)), num_nodes=nodes)
-    graph.ndata["x"] = torch.randn(nodes, features, generator=gen)
-    graph.edata["w"] = torch.randn(edges, EDGE_FEATURES, generator=gen)
-    return graph, torch.randn(TARGETS, generator=gen)
+    ends = torch.randint(0, nodes, (2, edges), generator=gen)
+    x, w = torch.randn(nodes, features, generator=gen), torch.randn(edges, EDGE_FEATURES, generator=gen)
+    label = torch.randn(TARGETS, generator=gen)
+    if framework == "pyg":
+        from torch_geometric.data import Data
+
+        return Data(x=x, edge_index=ends, w=w, y=label[None])
+    import dgl
+
+    graph = dgl.graph(tuple(ends), num_nodes=nodes)
+    graph.ndata["x"], graph.edata["w"] = x, w
+    return graph, label
 
 
 def compiled(module: Module, options: Mapping[str, Any]) -> Callable[..., Any]:
@@ -69,10 +77,14 @@ def compiled(module: Module, options: Mapping[str, Any]) -> Callable[..., Any]:
 
 
 def compare(
-    network: Network, compiler: Callable[[Module], Callable[..., Any]], modes: Sequence[str] = MODES
+    network: Network,
+    compiler: Callable[[Module], Callable[..., Any]],
+    modes: Sequence[str] = MODES,
+    framework: str = "dgl",
+    device: str = "cpu",
 ) -> Finding:
-    """Compare what a compiler makes of a network with the network itself."""
-    module, batches = network.build(), batches_of(network)
+    """Compare what a compiler makes of a network with the network itself; with "pyg", give it ``by_graph=False``."""
+    module, batches = network.build().to(device), batches_of(network, framework, device)
     function = compiler(module)
     found = Finding()
     # Modes in turn, so that each is compiled once.
@@ -96,7 +108,7 @@ def _draw_again(network: Network, repeat: int, module: Module, batches: list[Any
     gen = torch.Generator().manual_seed(seed)
     for t in batches:
         x = t.node_features["x"]
-        x.copy_(torch.randn(x.shape, generator=gen) * t.node_mask[:, None])
+        x.copy_(torch.randn(x.shape, generator=gen).to(x.device) * t.node_mask[:, None])
 
 
 def _ratios(

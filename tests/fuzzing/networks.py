@@ -6,10 +6,7 @@ import random
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import dgl
-import dgl.function as fn
 import torch
-from dgl.nn.functional import edge_softmax
 from torch import Tensor, nn
 
 import dgl_tuplepack as tp
@@ -203,6 +200,8 @@ class _Rows:
             messages = messages if edge is None else torch.relu(messages + edge)
             messages = messages if weights is None else messages * weights
             return _reduced(messages, self.t.dst, h.shape[0], kind)
+        import dgl.function as fn
+
         reduce = getattr(fn, "sum" if kind == "attention" else kind)("m", "total")
         with self.graph.local_scope():
             self.graph.ndata["h"] = h
@@ -224,6 +223,9 @@ class _Rows:
         if self.graph is None:
             scores = self._take(at_src, self.t.src) + self._take(at_dst, self.t.dst)
             return _softmax(nn.functional.leaky_relu(scores, 0.2), self.t.dst, at_src.shape[0])
+        import dgl.function as fn
+        from dgl.nn.functional import edge_softmax
+
         with self.graph.local_scope():
             self.graph.ndata.update({"u": at_src, "v": at_dst})
             self.graph.apply_edges(fn.u_add_v("u", "v", "s"))
@@ -233,6 +235,8 @@ class _Rows:
         """Reduce the nodes of each graph."""
         if self.graph is None:
             return _reduced(h, self.t.node_graph_slots, self.t.graph_mask.shape[0], kind)
+        import dgl
+
         with self.graph.local_scope():
             self.graph.ndata["h"] = h
             return dgl.readout_nodes(self.graph, "h", op=kind)
@@ -241,6 +245,8 @@ class _Rows:
         """Return weights of nodes, whose sum is 1 in every graph."""
         if self.graph is None:
             return _softmax(scores, self.t.node_graph_slots, self.t.graph_mask.shape[0])
+        import dgl
+
         with self.graph.local_scope():
             self.graph.ndata["s"] = scores
             return dgl.softmax_nodes(self.graph, "s")
@@ -249,6 +255,8 @@ class _Rows:
         """Return the row of its graph for each node."""
         if self.graph is None:
             return self._take(values, self.t.node_graph_slots)
+        import dgl
+
         return dgl.broadcast_nodes(self.graph, values)
 
     def _take(self, values: Tensor, index: Tensor) -> Tensor:

@@ -101,6 +101,7 @@ FUNCTIONS = {
     "norms": lambda m, d: (
         pooled(m, d) + layers.global_add_pool(m.norm(m.lin(d.x), d.batch) + m.pair(m.lin(d.x)), d.batch)
     ),
+    "norm of a pool without a size": lambda m, d: m.batch_norm(pooled(m, d)),
     "set2set": lambda m, d: m.set2set(m.lin(d.x), d.batch),
 }
 
@@ -108,7 +109,7 @@ FUNCTIONS = {
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_model_on_batches(name):
     parts = {"gat": layers.GATConv(8, 8, add_self_loops=False), "norm": layers.GraphNorm(8), "pair": layers.PairNorm(),
-             "set2set": layers.Set2Set(8, 2)}  # fmt: skip
+             "batch_norm": nn.BatchNorm1d(8), "set2set": layers.Set2Set(8, 2)}  # fmt: skip
     torch.manual_seed(0)
     compiled = assert_alike(Model(FUNCTIONS[name], **parts), loader_of(), epochs=2)
     assert not hasattr(compiled.pair, "masked_rows")
@@ -195,7 +196,7 @@ def test_a_single_graph_runs_plain_with_a_warning():
 def test_without_warnings():
     loader = loader_of()
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)
         compiled = tp.compile(Model(pooled), loader, **EAGER)
         for batch in loader:
             compiled(batch)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -15,22 +14,11 @@ import torch
 
 import dgl_tuplepack as tp
 from tests.programs import lightning, training
+from tests.support.processes import ROOT, environment, run
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
-ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ROOT / "tests" / "programs"
-
-
-def environment() -> dict[str, str]:
-    """One thread for each process, the checkout's tests to import from, and no launcher's variables."""
-    ours = {name: value for name, value in os.environ.items() if name not in ("WORLD_SIZE", "RANK", "LOCAL_RANK")}
-    return {**ours, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), ours.get("PYTHONPATH", "")])}
-
-
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=300)
 
 
 @pytest.mark.dgl
@@ -38,7 +26,7 @@ def test_ranks_train_as_one_process() -> None:
     """Gradients, losses of nothing, comparison, streams and packed datasets; see the program."""
     done = run("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3", PROGRAMS / "ranks.py")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("ok: ") == 10
+    assert done.stdout.count("ok: ") == 11
 
 
 def test_lightning_advances_epochs_on_two_processes(tmp_path: Path) -> None:

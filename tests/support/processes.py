@@ -31,12 +31,18 @@ sys.meta_path.insert(0, Absent())
 """
 
 
+def environment(**variables: str) -> dict[str, str]:
+    """Variables of a process that can import the tests; without those of a launcher, which Lightning sets."""
+    ours = {name: value for name, value in os.environ.items() if name not in ("WORLD_SIZE", "RANK", "LOCAL_RANK")}
+    return {**ours, "PYTHONPATH": str(ROOT), **variables}
+
+
 def run(*arguments: object, folder: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run Python with these arguments, without input, in a process that can import the tests."""
     return subprocess.run(
         [sys.executable, *map(str, arguments)],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
+        env=environment(**variables),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 
 from dgl_tuplepack import GraphSizes, GraphStore, PackBatchSampler, PackPlan, SizeHistogram, load_example
-from tests.support.processes import ROOT, run, run_each, without
+from tests.support.processes import ROOT, run_each, without
 
 pytestmark = [
     pytest.mark.skipif(os.name != "posix", reason="streams and signals are those of POSIX here"),
@@ -131,27 +130,6 @@ def test_ctrl_c_is_one_line_and_leaves_nothing_half_written(
 
 
 # --- as in the README
-
-
-@pytest.mark.slow
-def test_the_demo_trains_compares_and_draws(tmp_path: Path) -> None:
-    arguments = ("demo", "--graphs", 100, "--json", "--out", tmp_path / "new" / "folder")
-    done = run("-m", "dgl_tuplepack", *arguments, folder=ROOT)
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
-    assert (result["graphs"], result["framework"]) == (100, "dgl")
-    rows = {row["name"]: row for row in result["contenders"]}
-    assert rows["plain batching"]["packs"] == 100
-    assert {"next fit", "best fit, product", "auto"} <= set(rows)
-    for row in rows.values():
-        assert row["lower_bound"] <= row["packs"] <= 100
-        assert row["graphs_per_second"] > 0
-    assert np.isfinite([result["training"]["first_loss"], result["training"]["last_loss"]]).all()
-    for picture in result["pictures"]:
-        assert Path(picture).read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
-    # Tables go to standard error then, and no progress bar shows outside a terminal.
-    assert "next fit" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.planning.sizes import GraphSizes
+from dgl_tuplepack.tools.demo import run as demo
 from dgl_tuplepack.tools.demo.run import NUM_ATOM_KINDS, NUM_BOND_KINDS
 from tests.support.command import Run
 from tests.support.molecules import random_molecules
@@ -52,6 +54,31 @@ def test_impossible_sizes_are_refused() -> None:
         random_molecules(GraphSizes([[1, 0], [0, 2]]))
     with pytest.raises(SizesError, match=r"need the components \('nodes', 'edges'\)"):
         random_molecules(GraphSizes(np.ones((1, 1), dtype=np.int64)))
+
+
+@pytest.mark.dgl
+@pytest.mark.compile
+@pytest.mark.slow
+@pytest.mark.usefixtures("forget")
+def test_the_demo_trains_compares_and_draws(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Each layer is some calls of the C++ compiler.
+    monkeypatch.setattr(demo, "MaskedGIN", functools.partial(demo.MaskedGIN, num_layers=1))
+    done = run("demo", "--graphs", 100, "--json", "--out", tmp_path / "new" / "folder")
+    assert done.code == 0, done.err
+    result = json.loads(done.out)
+    assert (result["graphs"], result["framework"]) == (100, "dgl")
+    rows = {row["name"]: row for row in result["contenders"]}
+    assert rows["plain batching"]["packs"] == 100
+    assert {"next fit", "best fit, product", "auto"} <= set(rows)
+    assert sum(name.endswith(", compiled") for name in rows) == 1
+    for row in rows.values():
+        assert row["lower_bound"] <= row["packs"] <= 100
+        assert row["graphs_per_second"] > 0
+    assert np.isfinite([result["training"]["first_loss"], result["training"]["last_loss"]]).all()
+    for picture in result["pictures"]:
+        assert Path(picture).read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    # Tables go to standard error then.
+    assert "next fit" in done.err
 
 
 def test_the_demo_leaves_out_compiled_code_if_torch_is_too_old_for_it(
