@@ -244,8 +244,9 @@ _CHEAP = frozenset(getattr(torch.ops.aten, name) for name in f"{_COMPARISONS} {_
 def keep_no_bools(graph: Graph) -> int:
     """Mark masks and replace random numbers on the CPU in a joint graph, in place; return the number of changes."""
     random = [node for node in graph.nodes if _draws_uniform_numbers(node)]
+    drawn: Node | None = None
     for node in random:
-        _draw_by_torch(graph, node)
+        drawn = _draw_by_torch(graph, node, drawn)
     masks = list(_cheap_masks(graph))
     for node in masks:
         # Nodes with equal `ac_graph_id` belong to one region that is recomputed.
@@ -306,14 +307,26 @@ def _draws_uniform_numbers(node: Node) -> bool:
     return is_float and value.device.type == "cpu" and bool(value.is_contiguous())
 
 
-def _draw_by_torch(graph: Graph, node: Node) -> None:
-    """Replace a node that draws random numbers by a node for which generated code calls torch's own function."""
+def _draw_by_torch(graph: Graph, node: Node, before: Node | None) -> Node:
+    """Replace a node that draws random numbers by a node for which generated code calls torch's own function.
+
+    `before` is the draw before it. Return the new draw.
+    """
     with graph.inserting_before(node):
-        settings: dict[str, Any] = {name: node.kwargs[name] for name in ("dtype", "device") if name in node.kwargs}
-        # Each draw gets its own `memory`, so that torch does not merge two draws of the same shape into one.
-        memory = graph.call_function(torch.ops.aten.empty.memory_format, (node.args[0],), settings)
+        # Each draw gets its own `memory`, so that torch does not merge two draws of the same shape into one. It is made
+        # of a number that was drawn before, since generated code may change the order of draws that do not need it.
+        if before is not None and before.meta["val"].dtype == node.meta["val"].dtype and before.meta["val"].numel():
+            strides = [0] * node.meta["val"].ndim
+            one = graph.call_function(torch.ops.aten.as_strided.default, (before, node.args[0], strides, 0))
+            # Torch would remove a copy, but not a product.
+            memory = graph.call_function(torch.ops.aten.mul.Tensor, (one, 2.0))
+            one.meta.update(node.meta)
+        else:
+            settings: dict[str, Any] = {name: node.kwargs[name] for name in ("dtype", "device") if name in node.kwargs}
+            memory = graph.call_function(torch.ops.aten.empty.memory_format, (node.args[0],), settings)
         numbers = graph.call_function(torch.ops.aten.uniform.default, (memory, 0.0, 1.0))
     for each in (memory, numbers):
         each.meta.update(node.meta)
     node.replace_all_uses_with(numbers)
     graph.erase_node(node)
+    return numbers

@@ -1,4 +1,4 @@
-"""Compare four ways to run whole training steps of the models in `tests/zoo`."""
+"""Compare five ways to run whole training steps of the models in `tests/zoo`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,9 @@ NAMES = (
 )  # fmt: skip
 GRAPHS_PER_BATCH = 64
 PLAIN, UNPADDED, PADDED, COMPILED = "plain", "store, unpadded", "padded", "padded, tp.compile"
+# Batches of `packed_loader(batch_size=)`, and the plain loss of a model compiled by `tp.compile(model, loader)`.
+TWO_LINES = "two lines"
+WAYS = (PLAIN, UNPADDED, PADDED, COMPILED, TWO_LINES)
 # For float32 sums in a different order.
 TOLERANCE = 1e-3
 
@@ -52,7 +55,8 @@ def zoo(
 ) -> None:
     """Measure graphs per second of whole steps (loader, forward, backward, Adam) of complete models.
 
-    Each way has 64 graphs per batch, packed batches on average. Ratios compare with the framework's own loader and
+    Each way has 64 graphs per batch, packed batches on average. "Two lines" runs the loop of the plain way with
+    `packed_loader(batch_size=64)` and `tp.compile(model, loader)`. Ratios compare with the framework's own loader and
     batches; they are medians over interleaved rounds. Before measuring, the losses of all ways on the same two batches
     must agree. Models of positions get random ones; those with attention in a fixed number of slots get no graph with
     more nodes than that. Numbers of layers are those of papers and baselines.
@@ -61,14 +65,15 @@ def zoo(
         if unknown := [name for name in given or [] if name not in known]:
             raise typer.BadParameter(f"{unknown[0]!r} is not one of {', '.join(known)}.", param_hint=option)
     torch.set_num_threads(threads)
-    ratios: dict[str, list[float]] = {PADDED: [], COMPILED: []}
+    ratios: dict[str, list[float]] = {PADDED: [], COMPILED: [], TWO_LINES: []}
+    of_compiled: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         whole = tp.GraphStore.write(f"{folder}/all", source or Molecules(graphs), compact=True)
         plain = list(whole.subset(whole.splits["train"][:graphs]))
         for kind, name in itertools.product(framework or ["dgl", "pyg"], model or NAMES):
             with tempfile.TemporaryDirectory() as own:
                 data = Data(own, plain, name, kind, seed)
-                ways = {way: Training(data, way, width, seed) for way in (PLAIN, UNPADDED, PADDED, COMPILED)}
+                ways = {way: Training(data, way, width, seed) for way in WAYS}
                 _check(data, ways)
                 measured(ways, 1, steps)
                 rates = measured(ways, rounds, steps)
@@ -77,9 +82,13 @@ def zoo(
             show(f"{name}, {kind}, {data.model.layers} x {width}, threads: {threads}, {size}", rows)
             for way, found in ratios.items():
                 found.append(ratio(rates, way, PLAIN))
+            of_compiled.append(ratio(rates, TWO_LINES, COMPILED))
             torch.compiler.reset()
     print(f"geometric mean of padded / plain: {statistics.geometric_mean(ratios[PADDED]):.2f}")
     print(f"geometric mean of compiled / plain: {statistics.geometric_mean(ratios[COMPILED]):.2f}")
+    print(f"geometric mean of two lines / plain: {statistics.geometric_mean(ratios[TWO_LINES]):.2f}")
+    spread = f"{min(of_compiled):.2f} to {max(of_compiled):.2f}"
+    print(f"geometric mean of two lines / compiled: {statistics.geometric_mean(of_compiled):.2f} ({spread})")
 
 
 class Data:
@@ -100,6 +109,10 @@ class Data:
     def packed_loader(self) -> Any:
         """Return a new loader of padded batches; a loader has an epoch, so each way needs its own."""
         return tp.packed_loader(self.store, graphs_per_batch=GRAPHS_PER_BATCH, seed=self.seed, **self.model.loading)
+
+    def exact_loader(self) -> Any:
+        """Return a loader of ordinary batches that fit one shape."""
+        return tp.packed_loader(self.store, batch_size=GRAPHS_PER_BATCH, seed=self.seed, drop_last=True)
 
     def plain_loader(self, items: Any, **settings: Any) -> Any:
         """Return the framework's own loader."""
@@ -148,8 +161,13 @@ class Training:
         self.loss: Callable[..., Tensor] = partial(
             model.loss_of_padded if self.padded else model.loss_of_plain, framework, self.model
         )
+        compiling = model.compiling.get(framework, {})
         if way == COMPILED:
-            self.loss = tp.compile(self.loss, **model.compiling.get(framework, {}))
+            self.loss = tp.compile(self.loss, **compiling)
+        elif way == TWO_LINES:
+            self.exact = data.exact_loader()
+            self.model = tp.compile(self.model, self.exact, **compiling)
+            self.loss = partial(model.loss_of_plain, framework, self.model)
         self.optimiser = torch.optim.Adam(self.model.parameters(), lr=1e-3, fused=True)
         self.batches = self._batches()
 
@@ -157,6 +175,8 @@ class Training:
         if self.padded:
             packed = self.data.packed_loader()
             return for_ever(packed, packed.set_epoch)
+        if self.way == TWO_LINES:
+            return for_ever(self.exact, self.exact.set_epoch)
         items, kind = self.data.items, self.data.plain_loader
         if self.way == UNPADDED:
             items, kind = self.data.store, tp.GraphDataLoader if self.data.framework == "dgl" else tp.pyg.DataLoader
@@ -193,27 +213,33 @@ class Training:
 
 
 def _check(data: Data, ways: dict[str, Training]) -> None:
-    """Raise RuntimeError unless all ways have equal losses and gradient norms on the same two batches."""
-    batches = [batch.graph_ids[batch.graph_mask].tolist() for batch in itertools.islice(data.loader, 2)]
-    expected: list[Tensor] = []
+    """Raise RuntimeError unless each way has the losses and gradient norms of the plain way on the same two batches."""
+    ids = [batch.graph_ids[batch.graph_mask].tolist() for batch in itertools.islice(data.loader, 2)]
+    expected = _found(data, ways[PLAIN], map(ways[PLAIN].batch_of, ids))
     for way, training in ways.items():
-        found = []
-        for ids in batches:
-            begin = time.perf_counter()
-            # Torch 2.13 compiles no float32 LSTM (Set2Set has one) unless oneDNN is off.
-            with torch.backends.mkldnn.flags(enabled=False) if data.name == "MPNN" else nullcontext():
-                loss = training.backward(training.batch_of(ids))
-            training.first_seconds = training.first_seconds or time.perf_counter() - begin
-            found += [
-                loss,
-                torch.stack([p.grad.norm() for p in training.model.parameters() if p.grad is not None]).norm(),
-            ]
-        expected = expected or found
+        batches = list(itertools.islice(data.exact_loader(), 2)) if way == TWO_LINES else map(training.batch_of, ids)
+        found = _found(data, training, batches)
+        if way == TWO_LINES:
+            expected = _found(data, ways[PLAIN], batches)
         if not torch.allclose(torch.stack(found), torch.stack(expected), rtol=TOLERANCE):
             raise RuntimeError(
                 f"{data.name}, {data.framework}: losses and gradient norms of {way!r} are {found}, but plain batches "
                 f"give {expected}."
             )
+
+
+def _found(data: Data, training: Training, batches: Iterable[Any]) -> list[Tensor]:
+    """Return the loss and the norm of the gradients of each batch."""
+    found = []
+    for batch in batches:
+        begin = time.perf_counter()
+        # Torch 2.13 compiles no float32 LSTM (Set2Set has one) unless oneDNN is off.
+        with torch.backends.mkldnn.flags(enabled=False) if data.name == "MPNN" else nullcontext():
+            loss = training.backward(batch)
+        training.first_seconds = training.first_seconds or time.perf_counter() - begin
+        gradients = [p.grad.norm() for p in training.model.parameters() if p.grad is not None]
+        found += [loss, torch.stack(gradients).norm()]
+    return found
 
 
 def _rows(ways: dict[str, Training], rates: dict[str, list[float]]) -> list[dict[str, Any]]:

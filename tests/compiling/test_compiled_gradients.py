@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
 import dgl_tuplepack as tp
+from dgl_tuplepack.compiling.torch_private import keep_no_bools
 from tests.support.compiled import Backend, assert_close_and_equal_where_special, same_bits
 from tests.support.graphs import generator
 
@@ -157,3 +160,17 @@ def test_all_activations_through_the_whole_compiler_equal_uncompiled_ones() -> N
     found = gradients(tp.compile(network), [x, other], upstream)
     for one, expected in zip(found, gradients(network, [x, other], upstream), strict=True):
         assert_close_and_equal_where_special(one, expected)
+
+
+def test_draws_keep_their_order():
+    # Generated code may change the order of independent draws, and then compiled dropout has other masks.
+    graph = make_fx(lambda: (torch.rand(4, 3), torch.rand(7), torch.rand(4, 3)), tracing_mode="fake")().graph
+    assert keep_no_bools(graph) == 3
+    draws = [node for node in graph.nodes if node.target is torch.ops.aten.uniform.default]
+    for before, draw in itertools.pairwise(draws):
+        assert draw.args[0].args[0].args[0] is before
+    torch.manual_seed(0)
+    found = torch.fx.GraphModule({}, graph)()
+    torch.manual_seed(0)
+    for each, shape in zip(found, ((4, 3), (7,), (4, 3)), strict=True):
+        assert torch.equal(each, torch.rand(shape))

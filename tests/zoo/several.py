@@ -98,10 +98,11 @@ class PygAutoencoder(DglAutoencoder):
 
 def losses_of(out: tuple[Tensor, Tensor], graph: Any, labels: Tensor) -> list[Tensor]:
     """Losses of each atom, which predicts its first category, and of each asked pair."""
-    if hasattr(graph, "edge_label"):
-        features, is_bond = graph.x, graph.edge_label
-    else:
+    # Of its class: torch's tracer fails at `hasattr` of an attribute that a TensorGraph lacks.
+    if hasattr(type(graph), "ndata"):
         features, is_bond = graph.ndata["feat"], graph.edges["asked"].data["is_bond"]
+    else:
+        features, is_bond = graph.x, graph.edge_label
     of_atoms = cross_entropy(out[0], features[:, 0], reduction="none")
     return [of_atoms, binary_cross_entropy_with_logits(out[1], is_bond.to(out[1].dtype), reduction="none")]
 
