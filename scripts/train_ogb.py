@@ -1,21 +1,20 @@
-"""Train a GIN on an OGB graph-property dataset in packed batches of one static shape; evaluate it with OGB.
+"""Train a GIN on an OGB graph-property dataset, plain or padded and compiled; evaluate it with OGB.
 
-    python scripts/train_ogb.py --root DIR --name ogbg-molhiv --content resample --epochs 1
+    python scripts/train_ogb.py --root DIR --name ogbg-molhiv --epochs 1
     python scripts/train_ogb.py --root DIR --name ogbg-molhiv --compile --framework pyg
 
 `--root` contains OGB's folder of the dataset (ogbg_molhiv, for example); if it is missing, OGB downloads it there. OGB
 stores its processed files next to it. The script supports molecule datasets with binary classification tasks; labels
-may be missing.
+may be missing. Of the training, only the loaders and `tp.compile` come from dgl_tuplepack.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -23,18 +22,8 @@ from rich.console import Console
 import dgl_tuplepack as tp
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack._core.progress import progress_bar
-from dgl_tuplepack.batches.tensors import BatchTensors
 from dgl_tuplepack.errors import InputError, TuplepackError
-from dgl_tuplepack.planning.plan import summarise
 
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
-    from dgl_tuplepack.tools.demo.run import MaskedGIN
-
-
-Content = StrEnum("Content", ["fixed", "resample", "exchange"])
 Framework = StrEnum("Framework", ["dgl", "pyg"])
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -44,16 +33,13 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def train(
     root: Annotated[Path, typer.Option(help="Folder that contains OGB's folder of the dataset.")],
     name: Annotated[str, typer.Option(help="Name of the dataset.")] = "ogbg-molhiv",
-    content: Annotated[
-        Content, typer.Option(help="How the content of packs changes between epochs.")
-    ] = Content.resample,
     epochs: Annotated[int, typer.Option(min=1)] = 1,
-    graphs_per_batch: Annotated[int, typer.Option(min=1, help="Mean number of graphs per training batch.")] = 64,
+    batch_size: Annotated[int, typer.Option(min=1, help="Number of graphs per batch.")] = 64,
     width: Annotated[int, typer.Option(min=1, help="Width of the network.")] = 64,
     layers: Annotated[int, typer.Option(min=1)] = 3,
     framework: Annotated[Framework, typer.Option(help="Framework of the layers.")] = Framework.dgl,
     compiled: Annotated[
-        bool, typer.Option("--compile", help="Compile the training step; pays off after a minute.")
+        bool, typer.Option("--compile", help="Pad batches inside the model and compile it; pays off after a minute.")
     ] = False,
     learning_rate: Annotated[float, typer.Option(min=0)] = 1e-3,
     workers: Annotated[int, typer.Option(min=0, help="Worker processes of each loader.")] = 0,
@@ -66,32 +52,23 @@ def train(
     load("dgl")
     torch.manual_seed(seed)
     dataset = _dataset(root, name)
-    splits = dataset.get_idx_split()
-    settings: dict[str, Any] = {"num_workers": workers, "seed": seed}
-    # One shape for all splits, so that compiled code is reused.
-    loaders = tp.packed_loader(dataset, graphs_per_batch, splits=splits, content=content.value, **settings)
-    training = loaders["train"]
-    console.print(f"{training!r}", highlight=False)
+    loaders = tp.packed_loader(
+        dataset, batch_size=batch_size, splits=dataset.get_idx_split(), num_workers=workers, seed=seed
+    )
     for split, loader in loaders.items():
-        plan = summarise(loader.plan)
-        filled = ", ".join(f"{value:.2%} of {component}" for component, value in plan["efficiency"].items())
-        console.print(f"{split}: {plan['graphs']:,} graphs in {plan['packs']:,} packs, {filled}", highlight=False)
+        console.print(
+            f"{split}: {len(loader.dataset):,} graphs in {len(loader):,} batches within {loader.shape}", highlight=False
+        )
 
-    label_mask = ~dataset.labels[splits["train"]].isnan()
     model = _model(dataset.num_tasks, width, layers, framework.value).to(device)
-    loss_of = _loss_of(model, compiled)
+    if compiled:
+        model = tp.compile(model, loaders["train"])
     optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate, fused=True)
     for epoch in range(epochs):
-        training.set_epoch(epoch)
         begin = time.perf_counter()
-        model.train()
-        count = torch.tensor(training.sampler.labels_per_batch(label_mask), dtype=torch.float64, device=device)
-        loss, graphs = _train_epoch(loss_of, training, optimizer, device, epoch, count)
+        loss, graphs = _train_epoch(model, loaders["train"], optimizer, device, epoch)
         seconds = time.perf_counter() - begin
-        scores = {
-            split: _evaluate(model, loader, splits[split], dataset.labels, name, device)
-            for split, loader in loaders.items()
-        }
+        scores = {split: _evaluate(model, loader, name, device) for split, loader in loaders.items()}
         shown = ", ".join(f"{split} {value:.4f}" for split, value in scores.items())
         console.print(
             f"epoch {epoch}: {graphs:,} graphs in {seconds:.1f} s, mean loss {loss:.4f}\n"
@@ -117,58 +94,63 @@ def _dataset(root: Path, name: str) -> Any:
     return dataset
 
 
-def _model(num_tasks: int, width: int, layers: int, framework: str) -> MaskedGIN:
-    from dgl_tuplepack.tools.demo.run import MaskedGIN
-
+def _model(num_tasks: int, width: int, layers: int, framework: str) -> Any:
+    """Return a GIN with edge features (GINE), batch norms and a mean readout, with layers of DGL or PyG."""
+    torch, nn, dgl_nn = load("torch"), load("torch.nn"), load("dgl.nn.pytorch")
+    gine = dgl_nn.GINEConv if framework == "dgl" else load("torch_geometric.nn").GINEConv
     encoders = load("ogb.graphproppred.mol_encoder")
-    encode_nodes = encoders.AtomEncoder(width)
-    return MaskedGIN(encode_nodes, lambda: encoders.BondEncoder(width), "feat", num_tasks, width, layers, framework)
+
+    class GIN(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.encode_nodes = encoders.AtomEncoder(width)
+            self.encode_edges = nn.ModuleList(encoders.BondEncoder(width) for _ in range(layers))
+            self.layers = nn.ModuleList(
+                gine(nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))) for _ in range(layers)
+            )
+            self.norms = nn.ModuleList(nn.BatchNorm1d(width) for _ in range(layers))
+            self.pool, self.head = dgl_nn.AvgPooling(), nn.Linear(width, num_tasks)
+
+        def forward(self, graph: Any) -> Any:
+            x = self.encode_nodes(graph.ndata["feat"])
+            for encode_edges, layer, norm in zip(self.encode_edges, self.layers, self.norms, strict=True):
+                edges = encode_edges(graph.edata["feat"])
+                out = layer(graph, x, edges) if framework == "dgl" else layer(x, torch.stack(graph.edges()), edges)
+                x = x + norm(out).relu()
+            return self.head(self.pool(graph, x))
+
+    return GIN()
 
 
-def _loss_of(model: MaskedGIN, compiled: bool) -> Callable[[tp.PaddedBatch, Tensor], Tensor]:
-    """Return a function of a batch and the mean number of labels per batch; it computes the loss."""
-    loss_fn = load("torch.nn").BCEWithLogitsLoss(reduction="none")
-
-    def loss_of(batch: tp.PaddedBatch | BatchTensors, count: Tensor) -> Tensor:
-        # OGB marks missing labels with NaN; the loss ignores them like padding.
-        return tp.nn.masked_loss(loss_fn, model(batch), batch.labels.float(), batch, count=count)
-
-    if not compiled:
-        return loss_of
-    step = tp.compile(loss_of)
-    return lambda batch, count: step(batch.tensors, count)
-
-
-def _train_epoch(
-    loss_of: Callable[[tp.PaddedBatch, Tensor], Tensor],
-    loader: Any,
-    optimizer: torch.optim.Optimizer,
-    device: str,
-    epoch: int,
-    count: Tensor,
-) -> tuple[float, int]:
-    """Train for an epoch; return the mean loss over all labels (`count` per batch on average) and the graphs."""
+def _train_epoch(model: Any, loader: Any, optimizer: Any, device: str, epoch: int) -> tuple[float, int]:
+    """Train for an epoch; return the mean loss over all graphs, and their number."""
+    loss_fn = load("torch.nn").BCEWithLogitsLoss()
+    model.train()
     total, graphs = 0.0, 0
-    for batch in progress_bar(loader, desc=f"epoch {epoch}", unit=" batches"):
-        loss = loss_of(batch.to(device), count)
+    for graph, labels in progress_bar(loader, desc=f"epoch {epoch}", unit=" batches"):
+        graph, labels = graph.to(device), labels.to(device).float()
+        # OGB marks missing labels with NaN.
+        is_labeled = ~labels.isnan()
+        loss = loss_fn(model(graph)[is_labeled], labels[is_labeled])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        total += loss.item()
-        graphs += batch.num_real_graphs
-    return total / len(loader), graphs
+        total += loss.item() * graph.batch_size
+        graphs += graph.batch_size
+    return total / graphs, graphs
 
 
-def _evaluate(model: MaskedGIN, loader: Any, ids: Tensor, labels: Tensor, name: str, device: str) -> float:
-    """Return OGB's score over the graphs `ids`, which the loader has in any order."""
-    predictions = tp.Predictions(ids)
+def _evaluate(model: Any, loader: Any, name: str, device: str) -> float:
+    """Return OGB's score over the graphs of a loader."""
+    torch = load("torch")
+    y_true, y_pred = [], []
     model.eval()
-    with load("torch").no_grad():
-        for batch in progress_bar(loader, desc="evaluating", unit=" batches"):
-            batch = batch.to(device)
-            predictions.add(batch, model(batch))
+    with torch.no_grad():
+        for graph, labels in progress_bar(loader, desc="evaluating", unit=" batches"):
+            y_true.append(labels)
+            y_pred.append(model(graph.to(device)).cpu())
     evaluator = load("ogb.graphproppred").Evaluator(name)
-    score = evaluator.eval({"y_true": labels[ids], "y_pred": predictions.result()})
+    score = evaluator.eval({"y_true": torch.cat(y_true), "y_pred": torch.cat(y_pred)})
     return float(score[evaluator.eval_metric])
 
 

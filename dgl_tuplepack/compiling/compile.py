@@ -284,10 +284,10 @@ class CompiledFunction:
         self._show_warnings()
         return result
 
-    def _show_warnings(self) -> None:
+    def _show_warnings(self, stacklevel: int = 3) -> None:
         for text in [text for text, is_shown in self._warnings.items() if not is_shown]:
             self._warnings[text] = True
-            warnings.warn(text, stacklevel=3)
+            warnings.warn(text, stacklevel=stacklevel)
 
     def _warn(self, text: str) -> None:
         self._warnings.setdefault(text, False)

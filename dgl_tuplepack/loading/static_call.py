@@ -85,7 +85,8 @@ class StaticCall(CompiledFunction):
         if torch_private.number_of_graphs() != graphs_before and self._check:
             self._comparisons_left = 1
             self._compare_if_unchecked((inputs,), {})
-        self._show_warnings()
+        # The user's line calls torch's module, which takes two calls until `forward`, and that `StaticCalls`.
+        self._show_warnings(7)
         return result
 
     def _say_if_slower(self, inputs: Inputs) -> None:

@@ -215,7 +215,7 @@ class StaticCalls:
     def _say_plain(self, reason: str) -> None:
         if reason.partition(" with ")[0] not in self._said:
             self._said.add(reason.partition(" with ")[0])
-            warnings.warn(f"{type(self._model).__name__} runs uncompiled for this batch: {reason}.", stacklevel=6)
+            warnings.warn(f"{type(self._model).__name__} runs uncompiled for this batch: {reason}.", stacklevel=7)
 
     def _fitting(self, inputs: Inputs) -> tuple[Slots, list[Padding]] | None:
         """Return the slots of the first shape that the batch fits, and the padding; None if it fits no shape."""

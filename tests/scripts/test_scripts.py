@@ -54,28 +54,29 @@ runpy.run_path({str(ROOT / "scripts" / "train_ogb.py")!r}, run_name="__main__")
 @pytest.mark.dgl
 def test_training_on_an_ogb_folder_compiled_too_and_wrong_input(ogb_root: Path, tmp_path: Path) -> None:
     cases = [
-        (["--graphs-per-batch", "1"], "is out of reach"),
         (["--name", "ogbg-nothing"], "ogbg-nothing"),
         (["--root", "/no/such/folder"], "/no/such/folder does not exist"),
-        (["--content", "shuffled"], "'fixed', 'resample', 'exchange'"),
+        (["--framework", "jax"], "'jax' is not one of"),
     ]
-    arguments = ("--root", ogb_root, "--epochs", 2, "--width", 8, "--layers", 1, "--graphs-per-batch", 32)
-    runs = [(*arguments, "--content", "resample", *way) for way in ((), ("--compile",))]
+    arguments = ("--root", ogb_root, "--epochs", 2, "--width", 8, "--layers", 1, "--batch-size", 32)
+    runs = [
+        (*arguments, "--framework", framework, *way) for framework in ("dgl", "pyg") for way in ((), ("--compile",))
+    ]
     runs += [("--root", ogb_root, *wrong) for wrong, _ in cases]
     (tmp_path / "train.py").write_text(TRAIN)
-    *trained, unreached, unnamed, absent, unknown = run_each(
-        tmp_path / "train.py", *runs, folder=ROOT, PYTHONPATH=str(ROOT)
-    )
+    *trained, unnamed, absent, unknown = run_each(tmp_path / "train.py", *runs, folder=ROOT, PYTHONPATH=str(ROOT))
     for done in trained:
         assert done.returncode == 0, done.stderr
         assert "train: 120 graphs" in done.stdout
         assert done.stdout.count("120 graphs in ") == 3
         assert done.stdout.count("rocauc: train 0.") == 2
         assert "is iterated again" not in done.stderr
-    plain, compiled = (re.findall(r"mean loss ([\d.]+)", done.stdout) for done in trained)
-    assert len(plain) == len(compiled) == 2
-    np.testing.assert_allclose([float(each) for each in compiled], [float(each) for each in plain], atol=2e-4)
-    for done, (_, message) in zip((unreached, unnamed, absent, unknown), cases, strict=True):
+        assert "uncompiled" not in done.stderr
+    losses = [[float(loss) for loss in re.findall(r"mean loss ([\d.]+)", done.stdout)] for done in trained]
+    assert [len(each) for each in losses] == [2] * 4
+    for plain, compiled in (losses[:2], losses[2:]):
+        np.testing.assert_allclose(compiled, plain, atol=2e-4)
+    for done, (_, message) in zip((unnamed, absent, unknown), cases, strict=True):
         # A choice that does not exist is bad usage.
         assert done.returncode == (2 if done is unknown else 1)
         assert message in done.stderr

@@ -279,7 +279,7 @@ class MaskedGIN(nn.Module):
     Source: Hu et al. 2020, "Strategies for pre-training graph neural networks" (GINE); Xu et al. 2019 (GIN).
 
     `encode_nodes` maps node features ``[V, ...]`` to ``[V, width]``; `encode_edges` makes such a module for the edge
-    features of each layer. `feature` is the name of both features; `framework` is "dgl", "pyg" or "torch".
+    features of each layer. `feature` is the name of both features; `framework` is "dgl" or "torch".
     """
 
     def __init__(
@@ -293,8 +293,7 @@ class MaskedGIN(nn.Module):
         framework: str = "dgl",
     ) -> None:
         super().__init__()
-        modules = {"dgl": "dgl.nn.pytorch", "pyg": "torch_geometric.nn"}
-        gine = load(modules[framework]).GINEConv if framework in modules else PlainGINE
+        gine = load("dgl.nn.pytorch").GINEConv if framework == "dgl" else PlainGINE
         self.framework, self.feature = framework, feature
         self.encode_nodes = encode_nodes
         self.encode_edges = nn.ModuleList(encode_edges() for _ in range(num_layers))
