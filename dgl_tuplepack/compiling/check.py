@@ -145,7 +145,7 @@ def check_call(
     return Checked(
         difference=difference_of(found, expected, names, rerun),
         not_finite=_not_finite(expected, names),
-        is_conclusive=_is_conclusive(expected) or _runs_on_several_ranks(),
+        is_conclusive=_is_conclusive(expected) or runs_on_several_ranks(),
     )
 
 
@@ -257,7 +257,7 @@ def difference_of(
 
     suspects = [key for key in found if errors[key] > allowed(key)]
     # All ranks rerun together, even ranks without suspects: the function may contain collectives.
-    if suspects or _runs_on_several_ranks():
+    if suspects or runs_on_several_ranks():
         rounding |= _with_simulated_rounding({key: rounding[key] for key in suspects}, expected, rerun)
     ratios = {key: errors[key] / (allowed(key) or 1e-300) for key in suspects if errors[key] > allowed(key)}
     if not ratios:
@@ -308,7 +308,8 @@ def _tolerances(dtype: torch.dtype, has_exact: bool) -> tuple[float, float]:
     return max(_TIMES_PRECISION * precision, without_exact), _TIMES_LARGEST * precision
 
 
-def _runs_on_several_ranks() -> bool:
+def runs_on_several_ranks() -> bool:
+    """Return whether torch.distributed runs with more than one rank."""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import logging
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 
 from dgl_tuplepack._core.progress import notice
 from dgl_tuplepack.compiling import torch_private
-from dgl_tuplepack.compiling.check import Checked, check_call
+from dgl_tuplepack.compiling.check import Checked, check_call, runs_on_several_ranks
 from dgl_tuplepack.compiling.compile import MAX_COMPARISONS, CompiledFunction
 from dgl_tuplepack.compiling.reference import is_running, modules_kept, modules_of, run_on_copies
 from dgl_tuplepack.compiling.signatures import tensors_of
@@ -82,7 +83,7 @@ class StaticCall(CompiledFunction):
             self._say_if_slower(inputs)
         graphs_before = torch_private.number_of_graphs()
         result: Captured = self._run(inputs)
-        if torch_private.number_of_graphs() != graphs_before and self._check:
+        if torch_private.number_of_graphs() != graphs_before and self._check and not self._waits_for_ranks():
             self._comparisons_left = 1
             self._compare_if_unchecked((inputs,), {})
         # The user's line calls torch's module, which takes two calls until `forward`, and that `StaticCalls`.
@@ -163,11 +164,19 @@ class StaticCall(CompiledFunction):
     def _compare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Checked:
         """Compare the batch, and its first half, so that more slots are unused."""
         found = super()._compare(args, kwargs)
-        half = self._half(args[0])
+        half = None if self._waits_for_ranks() else self._half(args[0])
         if half is None or not self.is_compiled or found.skipped:
             return found
         self._compared = half
         return super()._compare((half,), kwargs)
+
+    def _waits_for_ranks(self) -> bool:
+        """Return whether calls wait for other ranks; all ranks must then check the same calls.
+
+        The first call in a mode is the same on each rank. Whether torch compiles again, or half of a batch can be
+        compared, depends on the batches of a rank.
+        """
+        return runs_on_several_ranks() and any(isinstance(each, nn.SyncBatchNorm) for each in self._model.modules())
 
     def _half(self, inputs: Inputs) -> Inputs | None:
         """Return the first half of a batch; None if it has one graph, or does not fit the same padded call."""
@@ -196,9 +205,10 @@ class StaticCall(CompiledFunction):
             "a sum, mean, softmax or norm over all rows must leave padding out: reduce over the rows of each graph, as "
             "readouts and pools do, and return values by graph, node or edge; or call the model without compile"
         )
-        where = culprit(
-            self._model, self._compared, self._function, functools.partial(self._uncut, self._traced), self._slots
-        )
+        # Gradients can be compared once padding can be cut off from the results.
+        cut = self._padded if self._mode() in self._cuts else self._uncut
+        padded = functools.partial(cut, self._traced)
+        where = culprit(self._model, self._compared, self._function, padded, self._slots)
         return f"{where}; {remedy}"
 
 
@@ -244,7 +254,10 @@ def culprit(
     padded: Callable[[Inputs], Captured],
     slots: Slots,
 ) -> str:
-    """Name the first layer whose real inputs agree with and without padding, and whose outputs differ."""
+    """Name the first layer whose real inputs agree with and without padding, and whose outputs differ.
+
+    If outputs agree, name the first layer, in the order of the backward pass, whose gradients differ.
+    """
     expected, found = _recorded(model, plain, inputs), _recorded(model, padded, inputs)
     counted: dict[str, int] = {}
     for (name, layer, *ours), (other, _, *theirs) in zip(expected, found, strict=False):
@@ -257,26 +270,50 @@ def culprit(
         if agree == [True, False]:
             call = f", call {counted[name]}," if counted[name] > 1 else ""
             return f"the layer {name} ({layer}){call} has equal inputs and other outputs"
+    expected, found = (_recorded(model, each, inputs, gradients=True) for each in (plain, padded))
+    for (name, layer, *ours), (other, _, *theirs) in zip(expected, found, strict=False):
+        if name != other:
+            break
+        agree = [
+            _agree(one, with_padding, slots, inputs.counts) and _finite(with_padding) >= _finite(one)
+            for one, with_padding in zip(ours, theirs, strict=True)
+        ]
+        if agree == [True, False]:
+            return f"in the backward pass, the layer {name} ({layer}) makes other gradients from equal ones"
+        if not all(agree):
+            return (
+                f"in the backward pass, the first other gradient is that of the result of the layer {name} ({layer}), "
+                "so code that uses this result is to blame"
+            )
     code = getattr(type(model).forward, "__code__", None)
     where = f"{code.co_filename}, line {code.co_firstlineno}" if code else type(model).__name__
     return f"no layer alone is to blame, so it is in the code of the forward pass ({where})"
 
 
-def _recorded(model: nn.Module, function: Callable[[Inputs], Captured], inputs: Inputs) -> list[tuple[Any, ...]]:
-    """Call the model on copies; return name, class, inputs and outputs of each call of a layer, inner calls first."""
+def _recorded(
+    model: nn.Module, function: Callable[[Inputs], Captured], inputs: Inputs, gradients: bool = False
+) -> list[tuple[Any, ...]]:
+    """Call the model on copies; return name, class, inputs and outputs of each call of a layer, inner calls first.
+
+    With `gradients`, return those of outputs and of inputs instead, in the order of the backward pass.
+    """
     calls: list[tuple[Any, ...]] = []
 
-    def note(name: str, layer: nn.Module, args: Any, output: Any) -> None:
-        both = ([x.detach().clone() for x in tensors_of(each, "").values()] for each in (args, output))
-        calls.append((name, type(layer).__name__, *both))
-
-    def run(inputs: Inputs) -> None:
-        function(inputs)
+    def note(name: str, layer: nn.Module, first: Any, then: Any) -> None:
+        both = (then, first) if gradients else (first, then)
+        calls.append(
+            (name, type(layer).__name__, *([x.detach().clone() for x in tensors_of(e, "").values()] for e in both))
+        )
 
     modules = [(name, each) for name, each in model.named_modules() if name]
-    hooks = [each.register_forward_hook(functools.partial(note, name)) for name, each in modules]
+    hooks = [
+        (each.register_full_backward_hook if gradients else each.register_forward_hook)(functools.partial(note, name))
+        for name, each in modules
+    ]
     try:
-        run_on_copies(run, (inputs,), {}, modules_of(model))
+        # Torch warns about layers whose inputs have no gradient.
+        with warnings.catch_warnings(action="ignore"):
+            run_on_copies(function, (inputs,), {}, modules_of(model))
     except Exception:
         # The calls until the error still tell something.
         return calls
@@ -284,6 +321,10 @@ def _recorded(model: nn.Module, function: Callable[[Inputs], Captured], inputs: 
         for hook in hooks:
             hook.remove()
     return calls
+
+
+def _finite(tensors: Sequence[Tensor]) -> bool:
+    return all(bool(each.isfinite().all()) for each in tensors)
 
 
 def _agree(plain: Sequence[Tensor], padded: Sequence[Tensor], slots: Slots, counts: Slots) -> bool:

@@ -101,6 +101,14 @@ def test_a_method_that_it_lacks_is_an_error_that_copies_and_hasattr_understand()
     assert torch.equal(copy.deepcopy(graph).ndata["x"], graph.ndata["x"])
 
 
+def test_compiled_code_may_ask_for_a_method_that_it_lacks() -> None:
+    def outcome(graph: TensorGraph) -> torch.Tensor:
+        return graph.ndata["x"] * (3 if hasattr(graph, "add_edges") else getattr(graph, "level", 2))
+
+    graph = path()
+    assert torch.equal(compile(outcome, backend="eager")(graph), 2 * graph.ndata["x"])
+
+
 ENDS, TWO = torch.tensor([0, 1]), torch.tensor([1, 1])
 LOOP = ("a", "to", "a")
 

@@ -248,6 +248,47 @@ def test_changes_of_the_structure_are_an_error_that_names_the_edit(edit):
         model(dgl.batch(GRAPHS[:6]))
 
 
+class Root(nn.Module):
+    """The square roots of lengths, whose derivative at 0 is not finite."""
+
+    def forward(self, x):
+        return x.pow(2).sum(-1, keepdim=True).sqrt()
+
+
+@pytest.mark.parametrize("is_layer", [False, True])
+def test_gradients_that_padding_breaks_are_traced_to_a_layer(is_layer):
+    def lengths(model, graph):
+        graph.update_all(fn.copy_u("x", "m"), fn.sum("m", "h"))
+        h = model.encode(graph.ndata["h"])
+        graph.ndata["h"] = model.root(h) if is_layer else Root()(h)
+        return dgl.sum_nodes(graph, "h")
+
+    # There is room for 9 nodes of padding, and for 2 edges that end at them.
+    graph = dgl.batch(graphs_of(ring, [5] * 6))
+    model = Model(lengths, encode=nn.Linear(8, 8, bias=False), root=Root())
+    compiled = tp.compile(model, tp.Limits(nodes=39, edges=32, graphs=7), **EAGER)
+    expected = "layer root .Root. makes other gradients" if is_layer else "result of the layer encode .Linear."
+    with pytest.raises(CompileError, match=f"gives other results with padding.*gradient.*backward pass.*{expected}"):
+        compiled(graph)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_ranks_that_wait_for_each_other_check_the_same_calls(monkeypatch, ranks):
+    # Half a batch can be compared only if it fits the shape, which depends on the batch of each rank.
+    monkeypatch.setattr("dgl_tuplepack.loading.static_call.runs_on_several_ranks", lambda: ranks == 2)
+    seen = set()
+
+    def normed(model, graph):
+        if not torch.compiler.is_compiling():
+            seen.add(graph.batch_size)
+        return model.norm(of_graphs(model, graph))
+
+    # On the CPU, torch has this norm only in evaluation.
+    compiled = tp.compile(Model(normed, norm=nn.SyncBatchNorm(8)).eval(), sampler_of(GRAPHS), **EAGER)
+    compiled(dgl.batch(GRAPHS[:6]))
+    assert (3 in seen) == (ranks == 1)
+
+
 def test_other_random_numbers_are_said_once():
     model = tp.compile(Model(lambda m, g: convolved(m, g) + torch.randn(g.num_nodes(), 1)), sampler_of(GRAPHS), **EAGER)
     with pytest.warns(UserWarning, match="not compared.*randn") as record:

@@ -53,6 +53,7 @@ def of_smiles(text: str) -> dict[str, Any]:
 # torchdata 0.11 and Lightning call what torch 2.13 deprecates.
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
 @pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
+@pytest.mark.filterwarnings("ignore:.*exceed Limits.*are dropped:UserWarning")
 @pytest.mark.filterwarnings("error:graphs_per_batch is:UserWarning")
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if "```python" in page.read_text()], ids=lambda page: str(page.relative_to(ROOT))

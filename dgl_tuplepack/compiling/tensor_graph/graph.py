@@ -116,6 +116,9 @@ class TensorGraph(Structure):
         return copy
 
     def __getattr__(self, name: str) -> Any:
+        if torch.compiler.is_compiling():
+            # Torch's tracer answers `hasattr` and `getattr` with a default only if the class is this one.
+            raise AttributeError(str(_refusal(name)))
         raise _refusal(name)
 
     def __repr__(self) -> str:
