@@ -154,7 +154,7 @@ class StaticCalls:
         self._masking: Masking | None = None
         self._calls: dict[Any, StaticCall] = {}
         self._said: set[str] = set()
-        self._undecided = 0
+        self._undecided, self._may_be_lazy = 0, True
         self._lock = threading.RLock()
 
     def of_other(self, model: nn.Module) -> Any:
@@ -163,8 +163,13 @@ class StaticCalls:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the model."""
-        if torch.compiler.is_compiling() or is_running() or any(map(is_lazy, self._model.parameters())):
+        if torch.compiler.is_compiling() or is_running():
             return self._forward(*args, **kwargs)
+        if self._may_be_lazy:
+            # Looking through all parameters takes a tenth of a small step.
+            self._may_be_lazy = any(map(is_lazy, self._model.parameters()))
+            if self._may_be_lazy:
+                return self._forward(*args, **kwargs)
         inputs = Inputs(self._names, args, kwargs, self.shapes)
         call = self._call_for(inputs)
         if call is None:
