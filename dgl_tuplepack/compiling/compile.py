@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from dgl_tuplepack._core.checks import shown, true_or_false, whole_number
 from dgl_tuplepack._core.optional import registered
@@ -31,7 +31,15 @@ from dgl_tuplepack._core.progress import notice
 from dgl_tuplepack.compiling import torch_private
 from dgl_tuplepack.compiling.check import Checked, check_call
 from dgl_tuplepack.compiling.reference import is_running
-from dgl_tuplepack.compiling.signatures import arguments_of, described, device_of, differences, is_number, signature_of
+from dgl_tuplepack.compiling.signatures import (
+    arguments_of,
+    described,
+    device_of,
+    differences,
+    is_number,
+    signature_of,
+    tensors_of,
+)
 from dgl_tuplepack.compiling.torch_private import lines_of
 from dgl_tuplepack.compiling.torch_versions import OLDEST, bug_of, release_of, remark_on
 from dgl_tuplepack.errors import CompileError
@@ -233,7 +241,9 @@ class CompiledFunction:
         # What torch compiles: a subclass may pad the arguments before, and cut the results afterwards.
         self._traced = function
         self._max_shapes, self._warns_of_new_shapes, self._check = max_shapes, warns_of_new_shapes, check
-        self._has_recurrent_layers = self._has_changed_cache = False
+        self._has_changed_cache = False
+        # Settings of torch's tracer that the function turned out to need.
+        self._permissions: list[str] = []
         self._recompile_limit: int | None = None
         # Warnings, each of which is shown once, at the end of a call.
         self._warnings: dict[str, bool] = {}
@@ -282,7 +292,26 @@ class CompiledFunction:
             self._comparisons_left = MAX_COMPARISONS
             self._compare_if_unchecked(args, kwargs)
         self._show_warnings()
+        self._refuse_second_derivatives(result)
         return result
+
+    def _refuse_second_derivatives(self, result: Any) -> None:
+        """Let gradients of results with ``create_graph=True`` raise CompileError; torch would raise a later error."""
+        if not torch.is_grad_enabled() or not self.is_compiled or self._settings.get("backend") == "eager":
+            return
+
+        def refuse(gradient: Tensor) -> None:
+            # The backward pass records operations only with ``create_graph=True``.
+            if torch.is_grad_enabled():
+                raise CompileError(
+                    f"a gradient of what {self._name} returns is computed with create_graph=True, which torch cannot "
+                    "do for compiled code; call torch.autograd.grad inside of the compiled forward pass, and return "
+                    "the gradient too, or call the uncompiled function."
+                )
+
+        for each in tensors_of(result, "").values():
+            if each.grad_fn is not None:
+                each.register_hook(refuse)  # type: ignore[no-untyped-call]
 
     def _show_warnings(self, stacklevel: int = 3) -> None:
         for text in [text for text, is_shown in self._warnings.items() if not is_shown]:
@@ -399,13 +428,12 @@ class CompiledFunction:
         compiled = self._compiled
         assert compiled is not None
         try:
-            with torch_private.torch_settings(
-                traces_recurrent_layers=self._has_recurrent_layers, recompile_limit=self._recompile_limit
-            ):
+            with torch_private.torch_settings(permissions=self._permissions, recompile_limit=self._recompile_limit):
                 return compiled(*args, **kwargs)
         except Exception as error:
-            if torch_private.is_about_recurrent_layers(error) and not self._has_recurrent_layers:
-                self._has_recurrent_layers = True
+            permission = torch_private.permission_for(error)
+            if permission and permission not in self._permissions:
+                self._permissions.append(permission)
                 return self._run(*args, **kwargs)
             fails = torch_private.is_one_of(error, torch_private.FAILURE) and compiled is not self._function
             if fails and torch_private.is_inductor(self._settings):
@@ -578,9 +606,21 @@ _REMEDIES = (
         "the shape of the result depends on values: use masks, or index_add_ into one row per slot",
     ),
     (
-        r"\.backward\(|autograd\.grad|requires_grad_",
-        "compile only the loss, and call backward() and the optimiser outside",
+        r"Tensor\.requires_grad not supported|Unsupported Tensor\.requires_grad_",
+        "write x.requires_grad_() for a feature x of the graph, which compile(model, loader) allows; a function needs "
+        "it before the call",
     ),
+    (
+        r"requires_grad=True|returning intermediate with requires_grad_",
+        "a tensor that is made in the compiled code, such as a strain, must depend on an argument instead, such as the "
+        "positions: torch.zeros(3, 3) + 0 * positions.sum(), without requires_grad",
+    ),
+    (
+        r"consumed returned tensor",
+        "return results without their graph, energy.detach(), or give create_graph=True to torch.autograd.grad",
+    ),
+    (r"autograd\.grad", f"torch {torch.__version__} cannot compile torch.autograd.grad, which torch 2.13 can"),
+    (r"\.backward\(", "compile only the loss, and call backward() and the optimiser outside"),
     (r"\brandom\.|Random\.random|Generator", "use torch's random functions, which follow torch.manual_seed"),
     (r"\bprint\b|\blogging\b", "print outside the compiled function"),
     (r"numpy|\bnp\.", "use torch's functions instead of numpy's"),

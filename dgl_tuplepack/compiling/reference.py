@@ -6,6 +6,7 @@ A `TorchFunctionMode` passes the copies to torch's functions, so that the caller
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
 import types
 import weakref
@@ -74,6 +75,8 @@ class Reference(NamedTuple):
     dropout_draws: list[Tensor]
     # Whether some call of dropout drew them, but compiled code does not.
     has_other_dropout: bool
+    # Whether the function computed gradients and freed their graph, so that no gradients of `outputs` exist.
+    frees_graph: bool
 
 
 def is_running() -> bool:
@@ -110,6 +113,8 @@ def run_on_copies(
             states_after = random_states()
             buffers = {key: mode.copied(each).detach().clone() for key, each in buffers_of(modules).items()}
             outputs = {path: mode.copied(value) for path, value in tensors_of(result, "result").items()}
+            if mode.frees_graph:
+                outputs = {path: each.detach() for path, each in outputs.items()}
             copies = [*mode.copies.values()]
             gradients = _gradients_by_original(outputs, copies)
     finally:
@@ -124,6 +129,7 @@ def run_on_copies(
         mode.dropout_dtypes,
         mode.draws_of_dropout,
         mode.has_other_dropout,
+        mode.frees_graph,
     )
 
 
@@ -176,7 +182,7 @@ class _Copies(TorchFunctionMode):
         self.draws: set[str] = set()
         self._arguments, self._copy, self._exact = arguments, copy, exact
         self._uniform_dropout, self._always_uniform = uniform_dropout, always_uniform
-        self.has_other_dropout = False
+        self.has_other_dropout = self.frees_graph = False
         self.dropout_dtypes: list[torch.dtype] = []
         self._earlier_dtypes = iter(dropout_dtypes)
         self.draws_of_dropout: list[Tensor] = []
@@ -188,6 +194,10 @@ class _Copies(TorchFunctionMode):
         args, kwargs = self.copied(args), self.copied(kwargs or {})
         if self._exact and func in _CASTS:
             func = Tensor.double
+        if func is torch.autograd.grad:
+            given = inspect.signature(func).bind(*args, **kwargs).arguments
+            retains = given.get("retain_graph")
+            self.frees_graph |= not (given.get("create_graph", False) if retains is None else retains)
         before = random_states()
         result = self._dropout(*args, **kwargs) if func is _DROPOUT else None
         if result is None:

@@ -8,7 +8,7 @@ import importlib
 import inspect
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -171,9 +171,24 @@ def is_one_of(error: BaseException, names: Sequence[str]) -> bool:
     return any(each.__module__ in modules and each.__name__ in names for each in type(error).__mro__)
 
 
-def is_about_recurrent_layers(error: BaseException) -> bool:
-    """Return whether the error means that torch refuses to trace an LSTM, GRU or RNN."""
-    return is_one_of(error, GRAPH_BREAK) and "allow_rnn" in str(error)
+def permission_for(error: BaseException) -> str:
+    """Return the setting that lets torch trace what the error is about; empty if there is none.
+
+    Torch asks for ``allow_rnn`` in order to trace an LSTM, GRU or RNN, and, since 2.13, for ``trace_autograd_ops`` in
+    order to trace `torch.autograd.grad`.
+    """
+    from torch._dynamo import config
+
+    text = str(error) if is_one_of(error, GRAPH_BREAK) else ""
+    permissions = {"allow_rnn": "allow_rnn", "torch.autograd.grad": "trace_autograd_ops"}
+    return next((each for part, each in permissions.items() if part in text and hasattr(config, each)), "")
+
+
+def is_about_gradients(error: BaseException) -> bool:
+    """Return whether the tracer refuses to compute gradients, as models of forces do."""
+    return is_one_of(error, GRAPH_BREAK) and any(
+        each in str(error) for each in ("requires_grad", "autograd.grad", "trace_autograd_ops")
+    )
 
 
 def is_error_of_function(error: BaseException) -> bool:
@@ -183,12 +198,12 @@ def is_error_of_function(error: BaseException) -> bool:
 
 
 @contextmanager
-def torch_settings(*, traces_recurrent_layers: bool, recompile_limit: int | None) -> Iterator[None]:
-    """Inside this context, let torch trace recurrent layers (LSTM, GRU, RNN), and change its limit of recompilations.
+def torch_settings(*, permissions: Iterable[str], recompile_limit: int | None) -> Iterator[None]:
+    """Inside this context, give torch's tracer permissions (`permission_for`), and change its limit of recompilations.
 
     Recurrent layers are traced without oneDNN: torch 2.13 generates code that fails for its single operations.
     """
-    changes: dict[str, Any] = {"allow_rnn": True} if traces_recurrent_layers else {}
+    changes: dict[str, Any] = dict.fromkeys(permissions, True)
     changes |= {"recompile_limit": recompile_limit} if recompile_limit is not None else {}
     if not changes:
         yield
@@ -197,7 +212,7 @@ def torch_settings(*, traces_recurrent_layers: bool, recompile_limit: int | None
 
     one_dnn: Any = torch.backends.mkldnn
     before = one_dnn.enabled
-    one_dnn.enabled = before and not traces_recurrent_layers
+    one_dnn.enabled = before and "allow_rnn" not in changes
     try:
         with config.patch(changes):
             yield

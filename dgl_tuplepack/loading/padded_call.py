@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from dgl_tuplepack.compiling.reference import modules_of, run_on_copies
+from dgl_tuplepack.compiling.reference import Reference, modules_of, run_on_copies
 from dgl_tuplepack.compiling.signatures import mapped
 from dgl_tuplepack.errors import CompileError
 from dgl_tuplepack.graphs.blocks import GraphType, components_of
@@ -342,9 +342,13 @@ class PaddedCall:
             seen.add(each)
 
     def __call__(
-        self, counts: Tensor, tensors: Sequence[Sequence[Tensor]], batches: Sequence[Any], extra: Sequence[Tensor]
-    ) -> Captured:
-        """Call the model; only for graphs of DGL, the features that it set are returned."""
+        self, counts: Tensor, tensors: Sequence[Sequence[Tensor]], batches: Sequence[Any], extra: Sequence[Tensor],
+        detached: bool,
+    ) -> Captured:  # fmt: skip
+        """Call the model; only for graphs of DGL, the features that it set are returned.
+
+        With `detached`, results have no gradients, since the model frees their graph; torch cannot compile others.
+        """
         masks = {
             title: RowMask(torch.arange(number, device=counts.device) < counts[i], None, is_tied)
             for i, (title, number, is_tied) in enumerate(self._titles)
@@ -361,7 +365,12 @@ class PaddedCall:
         for i, known in enumerate(before):
             if known is not None:
                 written.update(written_in(i, graphs[i].frames, known))
-        return Captured(marked(output, graphs, self._marks), written)
+        captured = Captured(marked(output, graphs, self._marks), written)
+        return Captured(*(mapped(each, _detached) for each in captured)) if detached else captured
+
+
+def _detached(x: Any) -> Any:
+    return x.detach() if isinstance(x, Tensor) else x
 
 
 class Cut(NamedTuple):
@@ -373,9 +382,21 @@ class Cut(NamedTuple):
 
 
 class Cuts:
-    """Which dimensions of results have padding; found by comparing the shapes of a plain call and of a padded one."""
+    """Which dimensions of results have padding; found by comparing the shapes of a plain call and of a padded one.
 
-    def __init__(self, plain: Captured, padded: Captured, slots: Slots, counts: Slots) -> None:
+    Attributes
+    ----------
+    required
+        ``id`` of each tensor of which the plain call required gradients first, as models of forces do of positions.
+    frees_graph
+        Whether the plain call computed gradients, and freed the graph of its results.
+    """
+
+    def __init__(self, plain: Captured, padded: Captured, slots: Slots, counts: Slots, reference: Reference) -> None:
+        self.required = frozenset(
+            id(original) for original, copied, _ in reference.copies if copied.requires_grad > original.requires_grad
+        )
+        self.frees_graph = reference.frees_graph
         before, after = _tensors_in(plain), _tensors_in(padded)
         if len(before) != len(after):
             raise CompileError(f"with padding, it returns or sets {len(after)} tensors, without {len(before)}")
@@ -396,14 +417,14 @@ class Cuts:
         def kept(function: Callable[..., Captured], *args: Any) -> None:
             results.append(function(*args))
 
-        run_on_copies(functools.partial(kept, plain), args, {}, modules_of(plain))
+        reference = run_on_copies(functools.partial(kept, plain), args, {}, modules_of(plain))
         try:
             run_on_copies(functools.partial(kept, padded), args, {}, modules_of(padded))
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
             raise CompileError(f"with padding, it raises {text:.700}") from error
         one, other = results
-        return cls(one, other, slots, counts)
+        return cls(one, other, slots, counts, reference)
 
     def applied(self, captured: Captured, counts: Slots) -> Captured:
         """Return the results without rows of padding."""

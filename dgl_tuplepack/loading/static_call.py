@@ -63,8 +63,10 @@ class StaticCall(CompiledFunction):
         super().__init__(plain, options, settings | {"fullgraph": settings["fullgraph"] is not False}, 1, False, check)
         self._traced = PaddedCall(forward, inputs, slots)
         self._device = inputs.device.type
-        # Mode -> which dimensions of its results have padding.
+        # Mode -> which dimensions of its results have padding, and which arguments get gradients before the call.
         self._cuts: dict[Any, Cuts] = {}
+        self._required: dict[Any, list[str]] = {}
+        self._has_gradients = any(x.requires_grad for x in inputs.named().values())
         self._number = 0
 
     def __call__(self, inputs: Inputs) -> Captured:
@@ -72,11 +74,14 @@ class StaticCall(CompiledFunction):
         if self._compiled is None:
             self._compiled = self._wrapped_by_torch(self._device)
         mode = self._mode()
+        self._require_gradients(inputs, mode)
         if (mode not in self._cuts or self._comparisons_left) and self.is_compiled:
             with self._lock, notice(f"compiling {self._name} (15 to 40 s; 2 to 4 s from torch's cache on disk)"):
                 if mode not in self._cuts:
-                    self._cuts[mode] = self._found_cuts(inputs)
+                    cuts = self._cuts[mode] = self._found_cuts(inputs)
+                    self._required[mode] = [name for name, x in inputs.named().items() if id(x) in cuts.required]
                     self._comparisons_left = MAX_COMPARISONS if self._check else 0
+                self._require_gradients(inputs, mode)
                 self._compare_if_unchecked((inputs,), {})
         self._number += 1
         if self._number == _STEPS_BEFORE_TIMING and self.is_compiled:
@@ -88,7 +93,16 @@ class StaticCall(CompiledFunction):
             self._compare_if_unchecked((inputs,), {})
         # The user's line calls torch's module, which takes two calls until `forward`, and that `StaticCalls`.
         self._show_warnings(7)
+        if self._has_gradients or self._required.get(mode):
+            self._refuse_second_derivatives(result)
         return result
+
+    def _require_gradients(self, inputs: Inputs, mode: Any) -> None:
+        """Do what the model does in its forward pass, before it, since compiled code cannot."""
+        if names := self._required.get(mode):
+            named = inputs.named()
+            for name in names:
+                named[name].requires_grad_()
 
     def _say_if_slower(self, inputs: Inputs) -> None:
         """Time the forward pass with and without padding and compiler; log if it is slower with them."""
@@ -114,6 +128,8 @@ class StaticCall(CompiledFunction):
             return super()._run(*args, **kwargs)
         except CompileError as error:
             is_break = error.__cause__ and torch_private.is_one_of(error.__cause__, torch_private.GRAPH_BREAK)
+            # Torch has no second derivatives of code that is compiled in parts.
+            is_break = is_break and not torch_private.is_about_gradients(error.__cause__)  # type: ignore[arg-type]
             if not (is_break and self._may_break):
                 raise
             self._warn(
@@ -144,7 +160,9 @@ class StaticCall(CompiledFunction):
             for graph, batch in zip(inputs.graphs, made.batches, strict=True)
         ]
         with self._masking:
-            captured = call(made.counts, made.tensors, made.batches, made.extra)
+            cuts = self._cuts.get(self._mode())
+            detached = cuts is not None and cuts.frees_graph
+            captured = call(made.counts, made.tensors, made.batches, made.extra, detached)
         for i, (graph, batch, known) in enumerate(zip(inputs.graphs, made.batches, before, strict=True)):
             if known is not None:
                 captured.written.update(written_in(i, graph.snapshot(batch), known))
@@ -217,8 +235,8 @@ def _itself(x: Tensor) -> Tensor:
 
 
 def _passed_on(x: Tensor) -> Tensor:
-    # A run on copies replaces the arguments of torch's functions, but not those of DGL's.
-    return x.view_as(x)
+    # A run on copies replaces the arguments of torch's functions, but not those of DGL's. This function returns them.
+    return x.requires_grad_(x.requires_grad)
 
 
 def paddings_of(inputs: Inputs, slots: Slots) -> list[Padding] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,9 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack._core.kernels.pad_graph import pad_edges, pad_nodes
+from dgl_tuplepack.batches.shape import padding_positions
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType, components_of
+from dgl_tuplepack.graphs.schema import ArraySpec
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.sizes import IntArray
 
@@ -45,6 +48,30 @@ def padded_rows(values: Tensor, slots: int, dim: int = 0) -> Tensor:
     if missing <= rows:
         return torch.cat([values, copied.narrow(dim, 0, missing)], dim)
     return torch.cat([values, copied.index_select(dim, torch.arange(missing, device=values.device) % rows)], dim)
+
+
+# Padding gets positions of its own under these names: neighbours are near each other, as models with a cutoff need, and
+# no two positions are equal, as those of crystals with one atom are.
+_POSITIONS = frozenset({"pos", "coords", "coordinates", "R", "xyz"})
+
+
+@functools.lru_cache(64)
+def _positions(first: int, number: int, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return positions of padding from number `first`, ``[number, *shape]``; in a small dtype, they repeat."""
+    made = padding_positions(ArraySpec(shape, dtype), 0, min(first + number, int(1 / torch.finfo(dtype).eps)), 1.0)
+    return made[torch.arange(first, first + number) % len(made)].to(device)
+
+
+def padded_nodes(name: str, values: Tensor, padding: Padding, t: GraphType) -> Tensor:
+    """Append rows of padding to a feature of nodes."""
+    missing = padding.slots[t] - values.shape[0]
+    has_positions = name in _POSITIONS and values.is_floating_point() and values.ndim > 1 and values.shape[-1] > 0
+    if not (has_positions and missing):
+        return padded_rows(values, padding.slots[t])
+    earlier = itertools.takewhile(lambda each: each != t, padding.slots)
+    first = sum(padding.slots[each] for each in earlier if isinstance(each, str))
+    positions = _positions(first, padding.slots[t], tuple(values.shape[1:]), values.dtype, values.device)
+    return torch.cat([values, positions[:missing]])
 
 
 _NONE = np.empty(0, np.int64)
@@ -156,7 +183,7 @@ class DglInput:
             tensors += padding.edges(e, src, dst, graph.batch_num_edges(e))
         tensors += nodes
         for t, of_type in self.features.items():
-            tensors += (padded_rows(x, padding.slots[t]) for x in of_type.values())
+            tensors += (padded_nodes(name, x, padding, t) for name, x in of_type.items())
         return tuple(tensors), None
 
     def layout(self) -> Callable[..., Any]:
@@ -348,7 +375,12 @@ class PygInput:
                 else:
                     rows = self._rows.get((t, name), decided.get(name))
                     slots_of_rows = padding.graphs if rows == GRAPHS[1] else padding.slots.get(rows)  # type: ignore[arg-type]
-                    yield t, name, x if slots_of_rows is None else padded_rows(x, slots_of_rows)
+                    if slots_of_rows is None:
+                        yield t, name, x
+                    elif rows in self.node_types:
+                        yield t, name, padded_nodes(name, x, padding, rows)  # type: ignore[arg-type]
+                    else:
+                        yield t, name, padded_rows(x, slots_of_rows)
 
     def padded(self, padding: Padding, decided: Mapping[str, GraphType | None] = {}) -> tuple[tuple[Tensor, ...], Any]:
         """Return no tensors, and a padded batch."""

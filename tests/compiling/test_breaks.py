@@ -44,13 +44,14 @@ def with_backward(x: Tensor) -> Tensor:
 
 
 def opening(x: Tensor) -> Any:
-    return open("/dev/null")
+    with open("/dev/null"):
+        return x
 
 
 @pytest.mark.parametrize(
     ("function", "line", "remedy"),
     [
-        (opening, "(return open(", "move this code out of the compiled function"),
+        (opening, "(with open(", "move this code out of the compiled function"),
         (lambda x: 2 * branch(x), "(if x.sum() > 0:)", "torch.where"),
         (number_of_real, "(return x if torch.bincount", "must not depend on values"),
         (as_list, "(return x.tolist())", "0-dimensional tensor"),

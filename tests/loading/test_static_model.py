@@ -18,9 +18,6 @@ from dgl_tuplepack.errors import CompileError
 
 # Torch's tracer with its eager backend: our code is the same, and no C++ compiler takes its time.
 EAGER = {"backend": "eager"}
-# Torch's tracer looks at gradients of features that an earlier call has set, and hides what torch says about that; but
-# where warnings are errors, it fails.
-pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 
 
 def ring(n):

@@ -14,7 +14,8 @@ import dgl_tuplepack as tp
 from tests.zoo.graphs import CATEGORIES, molecules
 from tests.zoo.models import MODELS
 
-pytestmark = pytest.mark.compile
+# Of so few graphs, the largest is large beside a batch.
+pytestmark = [pytest.mark.compile, pytest.mark.filterwarnings("ignore:batches of .* need a shape with:UserWarning")]
 
 # Edges of both directions and several layers need few graphs; 20 make three batches of 6 and one of 2.
 GRAPHS, BATCH_SIZE, WIDTH, LAYERS = 20, 6, 8, 2
