@@ -154,7 +154,10 @@ class StaticCall(CompiledFunction):
         return self._cuts[self._mode()].applied(self._uncut(call, inputs), inputs.counts)
 
     def _uncut(self, call: Callable[..., Captured], inputs: Inputs) -> Captured:
-        made = prepared(inputs, inputs.paddings, self._slots, inputs.rows)
+        # A model may compute forces inside of `torch.no_grad`, and needs gradients of what it gets.
+        has_gradients = self._has_gradients or bool(self._required.get(self._mode()))
+        with torch.set_grad_enabled(torch.is_grad_enabled() or has_gradients):
+            made = prepared(inputs, inputs.paddings, self._slots, inputs.rows)
         before = [
             None if batch is None else graph.snapshot(batch)
             for graph, batch in zip(inputs.graphs, made.batches, strict=True)
