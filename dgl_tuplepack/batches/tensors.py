@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from dgl_tuplepack._core.kernels.graph_slots import fill_graph_slots
 from dgl_tuplepack._core.tracing import is_traced
@@ -102,6 +103,14 @@ class BatchTensors(NamedTuple):
     def row_masks(self) -> dict[str, RowMask]:
         """Return row masks by component name, for ``tp.nn.masked(tensors)``."""
         return row_masks_of(self, self.tied_node_types)
+
+
+# `torch.export.save` and `load` need a name for the type, and `load` unpickles the example of the arguments. Torch's
+# error for a named tuple without a name asks for this function; torch before 2.5 lacks one of the two.
+if (_register := getattr(pytree, "_register_namedtuple", None)) is not None:
+    _register(BatchTensors, serialized_type_name="dgl_tuplepack.BatchTensors")
+if hasattr(torch.serialization, "add_safe_globals"):
+    torch.serialization.add_safe_globals([BatchTensors])
 
 
 def _of_name(name: str, value: Any, key: GraphType) -> dict[Any, Any]:
