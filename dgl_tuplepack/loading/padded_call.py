@@ -29,6 +29,7 @@ from dgl_tuplepack.loading.static_inputs import (
     PygInput,
     Slots,
     TensorInput,
+    padded_feature,
     padded_rows,
     type_by_name,
 )
@@ -313,7 +314,12 @@ def prepared(
         component = rows.get(name)
         padded = by_name.get(name)
         if padded is None:
-            padded = x if component is None else padded_rows(x, slots[component])
+            if component is None:
+                padded = x
+            elif component == GRAPHS:
+                padded = padded_rows(x, slots[component])
+            else:
+                padded = padded_feature(name, x, paddings[component[0]], component[1])
         extra.append(padded)
     counts = torch.tensor([inputs.counts[each] for each in slots], device=inputs.device)
     batches = tuple(None if inputs.has_tensor_graph else batch for _, batch in made)

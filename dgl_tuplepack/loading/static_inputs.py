@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import itertools
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,9 +18,7 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack._core.kernels.pad_graph import pad_edges, pad_nodes
-from dgl_tuplepack.batches.shape import padding_positions
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType, components_of
-from dgl_tuplepack.graphs.schema import ArraySpec
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.sizes import IntArray
 
@@ -50,28 +47,51 @@ def padded_rows(values: Tensor, slots: int, dim: int = 0) -> Tensor:
     return torch.cat([values, copied.index_select(dim, torch.arange(missing, device=values.device) % rows)], dim)
 
 
-# Padding gets positions of its own under these names: neighbours are near each other, as models with a cutoff need, and
-# no two positions are equal, as those of crystals with one atom are.
+# Padding gets positions of its own under these names: nodes that edges of padding join are near each other, as models
+# with a cutoff need, and never at the same place, as copies of crystals with one atom would be.
 _POSITIONS = frozenset({"pos", "coords", "coordinates", "R", "xyz"})
+# Edges of padding have zeros under these names of periodic images, so that their ends are as near as their positions.
+_SHIFTS = frozenset({
+    "shift", "shifts", "edge_shift", "edge_shifts", "unit_shift", "unit_shifts", "cell_shift", "cell_shifts",
+    "edge_cell_shift", "cell_offset", "cell_offsets", "pbc_offset", "pbc_offsets", "pbc_offshift", "image", "images",
+})  # fmt: skip
 
 
 @functools.lru_cache(64)
-def _positions(first: int, number: int, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return positions of padding from number `first`, ``[number, *shape]``; in a small dtype, they repeat."""
-    made = padding_positions(ArraySpec(shape, dtype), 0, min(first + number, int(1 / torch.finfo(dtype).eps)), 1.0)
-    return made[torch.arange(first, first + number) % len(made)].to(device)
+def _positions(
+    spread: tuple[int, ...], type_number: int, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """Return positions of graphs of padding with so many nodes each, ``[sum(spread), *shape]``.
+
+    The nodes of a graph go along one side of a ladder, and come back along the other, so each is 1 to 1.8 away from the
+    next one, and the last from the first. In three dimensions, no three consecutive nodes are collinear.
+    """
+    numbers = np.array(spread, np.int64)
+    own = np.arange(numbers.sum()) - np.repeat(numbers.cumsum() - numbers, numbers)
+    from_end = np.repeat(numbers, numbers) - 1 - own
+    if shape[-1] == 1:
+        values = own[:, None] + type_number
+    else:
+        values = np.zeros((len(own), shape[-1]), np.int64)
+        values[:, 0] = np.minimum(own, from_end)
+        values[:, 1] = (own > from_end) + 2 * type_number
+        values[:, 2:3] = own[:, None] % 2
+    # Larger numbers are not exact in a small dtype.
+    made = torch.from_numpy(values % int(1 / torch.finfo(dtype).eps)).to(device, dtype)
+    return made.reshape(len(own), *(1,) * (len(shape) - 1), shape[-1]).expand(len(own), *shape)
 
 
-def padded_nodes(name: str, values: Tensor, padding: Padding, t: GraphType) -> Tensor:
-    """Append rows of padding to a feature of nodes."""
+def padded_feature(name: str, values: Tensor, padding: Padding, t: GraphType) -> Tensor:
+    """Append rows of padding to a feature of nodes or edges, after `Padding.nodes`."""
     missing = padding.slots[t] - values.shape[0]
-    has_positions = name in _POSITIONS and values.is_floating_point() and values.ndim > 1 and values.shape[-1] > 0
-    if not (has_positions and missing):
-        return padded_rows(values, padding.slots[t])
-    earlier = itertools.takewhile(lambda each: each != t, padding.slots)
-    first = sum(padding.slots[each] for each in earlier if isinstance(each, str))
-    positions = _positions(first, padding.slots[t], tuple(values.shape[1:]), values.dtype, values.device)
-    return torch.cat([values, positions[:missing]])
+    if missing and values.ndim > 1 and values.shape[-1] > 0:
+        if isinstance(t, str) and name in _POSITIONS and values.is_floating_point():
+            type_number = [each for each in padding.slots if isinstance(each, str)].index(t)
+            spread, shape = tuple(padding.spread[t].tolist()), tuple(values.shape[1:])
+            return torch.cat([values, _positions(spread, type_number, shape, values.dtype, values.device)])
+        if isinstance(t, tuple) and name in _SHIFTS and values.shape[-1] <= 3:
+            return torch.cat([values, values.new_zeros(missing, *values.shape[1:])])
+    return padded_rows(values, padding.slots[t])
 
 
 _NONE = np.empty(0, np.int64)
@@ -159,6 +179,7 @@ class DglInput:
         self.counts |= {e: graph.num_edges(e) for e in self.edge_types}
         self.features = {t: dict(graph.nodes[t].data) for t in self.node_types}
         self.features |= {e: dict(graph.edges[e].data) for e in self.edge_types}
+        self.has_positions = any(_POSITIONS & self.features[t].keys() for t in self.node_types)
 
     @property
     def kinds(self) -> dict[str, tuple[Tensor, GraphType | None]]:
@@ -183,7 +204,7 @@ class DglInput:
             tensors += padding.edges(e, src, dst, graph.batch_num_edges(e))
         tensors += nodes
         for t, of_type in self.features.items():
-            tensors += (padded_nodes(name, x, padding, t) for name, x in of_type.items())
+            tensors += (padded_feature(name, x, padding, t) for name, x in of_type.items())
         return tuple(tensors), None
 
     def layout(self) -> Callable[..., Any]:
@@ -286,6 +307,7 @@ class PygInput:
         """Sort the attributes of all storages; `levels` has those of a flat storage that the loader knows."""
         # Type (None: of a flat storage, or of graphs) -> attributes.
         self.attributes: dict[Any, dict[str, Any]] = {t: dict(each.items()) for t, each in storages.items()}
+        self.has_positions = any(_POSITIONS & each.keys() for each in self.attributes.values())
         self._is_flat = [*storages] == [None]
         self.problem, self.counts = "", dict[GraphType, int]()
         # Tensors by title: with the type that they have a row for each of, or None; and those of unknown rows.
@@ -377,10 +399,10 @@ class PygInput:
                     slots_of_rows = padding.graphs if rows == GRAPHS[1] else padding.slots.get(rows)  # type: ignore[arg-type]
                     if slots_of_rows is None:
                         yield t, name, x
-                    elif rows in self.node_types:
-                        yield t, name, padded_nodes(name, x, padding, rows)  # type: ignore[arg-type]
-                    else:
+                    elif rows == GRAPHS[1]:
                         yield t, name, padded_rows(x, slots_of_rows)
+                    else:
+                        yield t, name, padded_feature(name, x, padding, rows)  # type: ignore[arg-type]
 
     def padded(self, padding: Padding, decided: Mapping[str, GraphType | None] = {}) -> tuple[tuple[Tensor, ...], Any]:
         """Return no tensors, and a padded batch."""

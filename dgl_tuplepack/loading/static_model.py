@@ -253,7 +253,29 @@ def slots_by_component(inputs: Inputs, shape: Limits) -> dict[Component, int] | 
             return None
         slots |= {(i, t): maxima[title] for t, title in zip(graph.counts, titles, strict=True)}
     slots[GRAPHS] = shape.graphs or 0
+    slots = _with_edges_for_padding(slots, inputs)
     return _distinct(slots, inputs.counts) if len(inputs.graphs) == 1 else slots
+
+
+def _with_edges_for_padding(slots: dict[Component, int], inputs: Inputs) -> dict[Component, int]:
+    """Return the slots, with more edges if nodes have positions, so that each node of padding can have an edge.
+
+    A vector that is a sum over no neighbours is 0, and its length has no second derivative, so gradients of a loss of
+    forces would be NaN. Edges of positions are many, so the first enlargement, which nearly always is enough, is small.
+    """
+    found, unused = dict(slots), slots[GRAPHS] - inputs.num_graphs
+    for i, graph in enumerate(inputs.graphs):
+        for e in graph.edge_types if graph.has_positions and unused > 0 else ():
+            missing = slots[i, e[2]] - graph.counts[e[2]]
+            # Graphs of padding have pairs of nodes, and one has a single node more; all get equally many edges.
+            needed = unused * (2 * -(-(missing // 2) // unused) + missing % 2)
+            more = -(-slots[i, e[2]] // 16)
+            while slots[i, e] + more - graph.counts[e] < needed:
+                more *= 2
+            # Edges and the nodes of their line graph keep equal slots.
+            same = slots[i, e], graph.counts[e]
+            found |= {c: number + more for c, number in slots.items() if (number, inputs.counts[c]) == same}
+    return found
 
 
 def _distinct(slots: dict[Component, int], counts: Slots) -> dict[Component, int]:

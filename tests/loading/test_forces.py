@@ -210,3 +210,102 @@ def test_nodes_of_padding_are_apart(name):
         lengths.zero_grad()
         model(data)[:, 0].sum().backward()
         assert lengths.weight.grad.isfinite().all()
+
+
+class Vectors(nn.Module):
+    """Lengths of sums of vectors to neighbours nearer than 2.5, as in PaiNN; they have no second derivatives at 0."""
+
+    def __init__(self, shift=None):
+        super().__init__()
+        self.shift, self.near = shift, nn.Linear(1, 4)
+        self.mix, self.head = nn.Linear(4, 4, bias=False), nn.Linear(4, 1)
+        self.double()
+
+    def forward(self, data, pos=None):
+        pos = data.pos if pos is None else pos
+        pos.requires_grad_()
+        source, target = data.edge_index
+        vectors = pos[target] - pos[source]
+        if self.shift is not None:
+            vectors = vectors + torch.einsum("ei,eij->ej", data[self.shift], data.cell[data.batch[source]])
+        lengths = vectors.norm(dim=1, keepdim=True)
+        near = self.near(lengths) * (2.5 - lengths).relu() ** 3
+        sums = near.new_zeros(data.num_nodes, 3, 4)
+        sums = self.mix(sums.index_add(0, target, (vectors / lengths)[:, :, None] * near[:, None]))
+        energies = sums.new_zeros(data.num_graphs, 1).index_add(0, data.batch, self.head(sums.norm(dim=1)))
+        (gradient,) = torch.autograd.grad(energies.sum(), pos, create_graph=True)
+        return energies, -gradient
+
+    def is_the_same_compiled(self, loader, has_own_pos=False):
+        compiled, batches = tp.compile(copy.deepcopy(self), loader, **AOT), [*loader]
+        for data in batches:
+            gradients = []
+            for model in (self, compiled):
+                model.zero_grad()
+                copied = data.clone()
+                energies, forces = model(copied, copied.pos) if has_own_pos else model(copied)
+                (energies.square().sum() + forces.square().sum()).backward()
+                gradients.append([x.grad for x in model.parameters()])
+            assert all(each.isfinite().all() for each in gradients[0])
+            torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-12)
+
+
+def chain(n, edges, generator):
+    """Atoms in a row, about 1 apart, with edges to the next `edges` atoms and back."""
+    pos = torch.arange(n)[:, None] * torch.tensor([1.0, 0, 0]) + 0.3 * torch.rand(n, 3, generator=generator)
+    ends = torch.tensor([(i, j) for i in range(n) for j in range(n) if 0 < abs(i - j) <= edges])
+    return Data(pos=pos.double(), edge_index=ends.T.contiguous())
+
+
+@pytest.mark.parametrize("has_own_pos", [False, True])
+def test_edges_of_padding_are_short(has_own_pos):
+    # Since the chains differ in size, some graphs of padding have many nodes.
+    generator = torch.Generator().manual_seed(0)
+    graphs = [chain(3 + 3 * (i % 6), 2, generator) for i in range(20)]
+    Vectors().is_the_same_compiled(tp.packed_loader(graphs, batch_size=4, shuffle=False), has_own_pos)
+
+
+def crystal(n, name):
+    """Atoms with edges to their own images in the neighbouring cells."""
+    shifts = torch.cat([torch.eye(3), -torch.eye(3)[:2]]).double()
+    return Data(
+        pos=torch.rand(n, 3, generator=torch.Generator().manual_seed(n), dtype=torch.float64),
+        edge_index=torch.arange(n).repeat_interleave(5).repeat(2, 1),
+        cell=(2 * torch.eye(3, dtype=torch.float64) + torch.tensor([[0, 0.2, 0], [0, 0, 0.3], [0.1, 0, 0]]))[None],
+        **{name: shifts.repeat(n, 1)},
+    )
+
+
+def test_edges_of_padding_stay_within_the_cell():
+    """Copies of the shifts of real edges would make edges of padding longer than the cutoff."""
+    crystals = [crystal(n, "shift") for n in (1, 2, 3, 2, 1, 3, 2, 1)]
+    Vectors("shift").is_the_same_compiled(tp.packed_loader(crystals, batch_size=3, shuffle=False))
+
+
+SHIFTS = ["shift", "shifts", "unit_shifts", "cell_offsets", "edge_cell_shift", "pbc_offset", "images"]
+
+
+@pytest.mark.parametrize(("name", "is_shift"), [*((name, True) for name in SHIFTS), ("vector", False)])
+def test_which_features_of_edges_are_shifts(name, is_shift):
+    loader = tp.packed_loader([crystal(n, name) for n in (2, 3, 4)], batch_size=2, shuffle=False)
+    first = next(iter(loader))
+
+    padding = []
+
+    class Padded(nn.Module):
+        def forward(self, data):
+            padding.append(data[name][first.num_edges :].detach())
+            return data[name].sum(1)
+
+    tp.compile(Padded(), loader, backend="eager", check=False)(first)
+    assert len(padding[-1]) >= 2
+    assert bool((padding[-1] == 0).all()) == is_shift
+
+
+def test_nodes_of_padding_have_edges():
+    """The first batch has all edges that the shape holds, and less nodes; the second has all nodes."""
+    generator = torch.Generator().manual_seed(0)
+    graphs = [chain(n, edges, generator) for n, edges in [(8, 7), (8, 7), (15, 2), (15, 2), (4, 3)]]
+    loader = tp.packed_loader(graphs, batch_size=2, shuffle=False)
+    assert loader.shape == tp.Limits(nodes=32, edges=2 * 56 + 2, graphs=3)
+    Vectors().is_the_same_compiled(loader)
