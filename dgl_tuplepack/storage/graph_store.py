@@ -5,16 +5,17 @@ feature and label, for the offsets of each type, and for the sources and destina
 `ArrayWriter` (`array_file.py`) makes each file. `metadata.json` (`format.py`), saved last, names the folder of the
 arrays: ``store/metadata.json``, ``store/data-.../*.npy``. Plans and the static shape lie next to the arrays.
 
-Opening a store checks and maps its files; a `Segment` (`selection.py`) is one opened store. A `Selection`, such as a
-store, a dataset of shards or a subset, is one or more segments, and the ids of the chosen graphs. Its own ids count
-from 0; `original_ids` are the ids in the whole store, `graph_ids` the ids that batches report. A `BatchView`
-(`view.py`) finds the rows of the ids of a batch (`GraphRows`), and hands them to the maker that the store returned:
-`PaddedBatches` and `PlainBatches` copy the rows of all graphs in one compiled pass, which checks them again, and a
-`DeviceStore` (`device.py`) indexes tensors. With a transform, graphs are read one by one, for `PaddedCollate`.
+Opening a store checks headers and samples, and maps its files (`array_file.py`); `verify` reads them all, and compares
+their checksums. A `Segment` (`selection.py`) is one opened store. A `Selection`, such as a store, a dataset of shards
+or a subset, is one or more segments, and the ids of the chosen graphs. Its own ids count from 0; `original_ids` are the
+ids in the whole store, `graph_ids` the ids that batches report. A `BatchView` (`view.py`) finds the rows of the ids of
+a batch (`GraphRows`), and hands them to the maker that the store returned: `PaddedBatches` and `PlainBatches` copy the
+rows of all graphs in one compiled pass, which checks them again, and a `DeviceStore` (`device.py`) indexes tensors.
+With a transform, graphs are read one by one, for `PaddedCollate`.
 
-`preprocessing.py` writes one store with plans. `shards.py` writes many, in processes, and continues where a run
-stopped; ``dataset/manifest.json`` lists them. `partition.py` and `chunks.py` write DGL's distributed formats, and
-`reader.py` makes stores sources again.
+`preprocessing.py` writes one store with plans. `shards.py` writes many, in processes; a task whose store is complete
+only checks it, so a run that was stopped continues; ``dataset/manifest.json`` lists them. `partition.py` and
+`chunks.py` write DGL's distributed formats, and `reader.py` makes stores sources again.
 """
 
 from __future__ import annotations
