@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from dgl_tuplepack._core.kernels.graph_slots import fill_graph_slots
 from dgl_tuplepack._core.tracing import is_traced
+from dgl_tuplepack.compiling.torch_private import may_be_exported
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType, components_of
 from dgl_tuplepack.graphs.named import of_graph
@@ -105,12 +105,7 @@ class BatchTensors(NamedTuple):
         return row_masks_of(self, self.tied_node_types)
 
 
-# `torch.export.save` and `load` need a name for the type, and `load` unpickles the example of the arguments. Torch's
-# error for a named tuple without a name asks for this function; torch before 2.5 lacks one of the two.
-if (_register := getattr(pytree, "_register_namedtuple", None)) is not None:
-    _register(BatchTensors, serialized_type_name="dgl_tuplepack.BatchTensors")
-if hasattr(torch.serialization, "add_safe_globals"):
-    torch.serialization.add_safe_globals([BatchTensors])
+may_be_exported(BatchTensors, "dgl_tuplepack.BatchTensors")
 
 
 def _of_name(name: str, value: Any, key: GraphType) -> dict[Any, Any]:
