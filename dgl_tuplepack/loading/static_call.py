@@ -12,6 +12,7 @@ import logging
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -154,7 +155,9 @@ class StaticCall(CompiledFunction):
         return self._cuts[self._mode()].applied(self._uncut(call, inputs), inputs.counts)
 
     def _uncut(self, call: Callable[..., Captured], inputs: Inputs) -> Captured:
-        made = prepared(inputs, inputs.paddings, self._slots, inputs.rows)
+        # A model may enable gradients in its forward pass, of arguments that are padded before it.
+        with torch.enable_grad() if self._required.get(self._mode()) else nullcontext():
+            made = prepared(inputs, inputs.paddings, self._slots, inputs.rows)
         before = [
             None if batch is None else graph.snapshot(batch)
             for graph, batch in zip(inputs.graphs, made.batches, strict=True)

@@ -93,6 +93,21 @@ def test_training_on_forces_and_evaluation_equal_the_model_itself(function):
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
 
 
+def test_a_model_may_enable_gradients_itself_in_an_evaluation_without():
+    @torch.enable_grad()
+    def enabled(model, data):
+        energies, forces = inside(model, data)
+        return energies.detach(), forces.detach()
+
+    loader = tp.packed_loader(GRAPHS, batch_size=8)
+    model = Potential(enabled).eval()
+    compiled = tp.compile(model, loader, **AOT)
+    with torch.no_grad():
+        for data in loader:
+            torch.testing.assert_close(compiled(data.clone()), model(data), rtol=1e-12, atol=1e-12)
+    assert compiled._static_calls._calls
+
+
 def test_whole_steps_on_forces():
     loader = tp.packed_loader(GRAPHS, graphs_per_batch=8, coordinates=("pos",))
     model, batch = Potential(outside), next(iter(loader))
