@@ -288,7 +288,9 @@ def test_a_penalty_that_is_zero_at_first_is_noticed_later(call):
 
 def test_numbers_of_python_that_padding_changes_are_an_error():
     compiled = tp.compile(Model(lambda m, g: (of_graphs(m, g), g.num_nodes())), sampler_of(GRAPHS), **EAGER)
-    with pytest.raises(CompileError, match=r"returns the numbers .* with padding, and .* without; compute them outside"):
+    with pytest.raises(
+        CompileError, match=r"returns the numbers .* with padding, and .* without; compute them outside"
+    ):
         compiled(dgl.batch(GRAPHS[:6]))
 
 

@@ -162,7 +162,7 @@ class _Step:
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
-        return float(loss.item())
+        return float(loss.detach())
 
 
 def _accuracy(model: nn.Module, loader: PackedLoader) -> float:
