@@ -19,10 +19,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 # All extras but those for tests and documentation.
-EXTRAS = ("dgl", "ogb", "pyg", "report", "dask", "parquet")
+EXTRAS = ("dgl", "ogb", "pyg", "report", "dask", "parquet", "ase")
 SMOKE = """
 import sys
-import dgl, torch, torch_geometric
+import ase.io, dgl, torch, torch_geometric
 import dgl_tuplepack as tp
 from torch_geometric.data import Data
 

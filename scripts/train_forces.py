@@ -61,14 +61,12 @@ def train(
     console = Console()
     load("torch_geometric")
     torch.manual_seed(seed)
-    if structures is None:
-        found = made_structures(number, seed)
-    else:
-        found = read_structures(structures, energy_key, forces_key)
-    order = torch.randperm(len(found)).tolist()
-    first = max(1, round(valid * len(found)))
+    made = structures is None
+    found = made_structures(number, seed) if made else read_structures(structures, energy_key, forces_key)
     if len(found) < 2:
         raise InputError(f"{structures} has {len(found)} structures, but training needs 2 or more; give more.")
+    order = torch.randperm(len(found)).tolist()
+    first = max(1, round(valid * len(found)))
     with tempfile.TemporaryDirectory() as folder:
         splits = {"train": order[first:], "valid": order[:first]}
         training = [found[i] for i in splits["train"]]
@@ -87,14 +85,16 @@ def train(
         if compiled:
             model = tp.compile(model, [*loaders.values()])
         optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
         for epoch in range(epochs):
             begin = time.perf_counter()
             loss = train_epoch(model, loaders["train"], optimizer, force_weight, device, epoch)
             seconds = time.perf_counter() - begin
+            schedule.step()
             errors = evaluate(model, loaders["valid"], device)
             console.print(
-                f"epoch {epoch}: {seconds:.1f} s, mean loss {loss:.5f}; valid: mean absolute error of energies per atom "
-                f"{errors[0]:.5f}, of forces {errors[1]:.5f}",
+                f"epoch {epoch}: {seconds:.1f} s, mean loss {loss:.5f}; valid, mean absolute errors: energy per atom "
+                f"{errors[0]:.5f}, forces {errors[1]:.5f}",
                 highlight=False, soft_wrap=True,
             )  # fmt: skip
 
@@ -125,7 +125,7 @@ def read_structures(path: Path, energy_key: str, forces_key: str) -> list[Struct
     except Exception as error:
         reason = (str(error).strip().splitlines() or [""])[0]
         raise InputError(
-            f"ASE cannot read {path} ({type(error).__name__}: {reason}); give a file in a format of ASE, such as .extxyz."
+            f"ASE cannot read {path} ({type(error).__name__}: {reason}); give a file in one of ASE's formats."
         ) from error
     return [_structure_of(frame, f"structure {i} of {path}", energy_key, forces_key) for i, frame in enumerate(frames)]
 
@@ -197,7 +197,7 @@ def morse(structure: Structure, cutoff: float = 4.0) -> tuple[float, Tensor]:
 def edges_within(pos: Tensor, cell: Tensor, pbc: Tensor, cutoff: float) -> tuple[Tensor, Tensor]:
     """Return edges, ``[2, E]``, and the cell of each destination, ``[E, 3]``, relative to that of the source.
 
-    The vector ``pos[dst] - pos[src] + shift @ cell`` of each edge is shorter than the cutoff. All images of a pair count.
+    The vector ``pos[dst] - pos[src] + shift @ cell`` of each edge is shorter than the cutoff. Each image counts.
     """
     periodic = cell[pbc]
     inverse = torch.linalg.pinv(periodic)

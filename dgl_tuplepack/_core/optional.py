@@ -22,6 +22,7 @@ _PINNED = {"torch": '"torch>=2.14"', "dgl": 'dgl==1.1.3 packaging torch==2.13.0 
 EXTRAS = {
     "torch": "torch", "dgl": "dgl", "ogb": "ogb", "pandas": "ogb", "matplotlib": "plots", "jinja2": "report",
     "fsspec": "torch", "distributed": "dask", "torch_geometric": "pyg", "pyarrow": "parquet", "scipy": "dgl",
+    "ase": "ase",
 }  # fmt: skip
 # Role -> "package.module:name".
 _ROLES: dict[str, str] = {}

@@ -50,11 +50,8 @@ def padded_rows(values: Tensor, slots: int, dim: int = 0) -> Tensor:
 # Padding gets positions of its own under these names: nodes that edges of padding join are near each other, as models
 # with a cutoff need, and never at the same place, as copies of crystals with one atom would be.
 _POSITIONS = frozenset({"pos", "coords", "coordinates", "R", "xyz"})
-# Edges of padding have zeros under these names of periodic images, so that their ends are as near as their positions.
-_SHIFTS = frozenset({
-    "shift", "shifts", "edge_shift", "edge_shifts", "unit_shift", "unit_shifts", "cell_shift", "cell_shifts",
-    "edge_cell_shift", "cell_offset", "cell_offsets", "pbc_offset", "pbc_offsets", "pbc_offshift", "image", "images",
-})  # fmt: skip
+# Edges of padding stay in one cell: if a part of a name is one of these, as of `cell_offsets`, the feature is 0 there.
+_SHIFTS = frozenset({"shift", "shifts", "offset", "offsets", "offshift", "image", "images"})
 
 
 @functools.lru_cache(64)
@@ -89,7 +86,7 @@ def padded_feature(name: str, values: Tensor, padding: Padding, t: GraphType) ->
             type_number = [each for each in padding.slots if isinstance(each, str)].index(t)
             spread, shape = tuple(padding.spread[t].tolist()), tuple(values.shape[1:])
             return torch.cat([values, _positions(spread, type_number, shape, values.dtype, values.device)])
-        if isinstance(t, tuple) and name in _SHIFTS and values.shape[-1] <= 3:
+        if isinstance(t, tuple) and not _SHIFTS.isdisjoint(name.split("_")) and values.shape[-1] in (2, 3):
             return torch.cat([values, values.new_zeros(missing, *values.shape[1:])])
     return padded_rows(values, padding.slots[t])
 

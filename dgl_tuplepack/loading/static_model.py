@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
@@ -258,29 +259,43 @@ def slots_by_component(inputs: Inputs, shape: Limits) -> dict[Component, int] | 
             return None
         slots |= {(i, t): maxima[title] for t, title in zip(graph.counts, titles, strict=True)}
     slots[GRAPHS] = shape.graphs or 0
-    slots = _with_edges_for_padding(slots, inputs)
+    slots = _with_room_for_padding(slots, inputs)
     return _distinct(slots, inputs.counts) if len(inputs.graphs) == 1 else slots
 
 
-def _with_edges_for_padding(slots: dict[Component, int], inputs: Inputs) -> dict[Component, int]:
-    """Return the slots, with more edges if nodes have positions, so that each node of padding can have an edge.
+def _with_room_for_padding(slots: dict[Component, int], inputs: Inputs) -> dict[Component, int]:
+    """Return the slots; with positions, more of them, so that nodes of padding have about as many edges as real ones.
 
-    A vector that is a sum over no neighbours is 0, and its length has no second derivative, so gradients of a loss of
-    forces would be NaN. Edges of positions are many, so the first enlargement, which nearly always is enough, is small.
+    The sum of vectors to no neighbours is 0, and its length has no second derivative. Sums over many times as many
+    neighbours as nodes really have grow from layer to layer, to infinity. Both make gradients of a loss of forces NaN.
+    The first enlargement nearly always is enough; another one is another static shape.
     """
-    found, unused = dict(slots), slots[GRAPHS] - inputs.num_graphs
+    slots, unused = dict(slots), slots[GRAPHS] - inputs.num_graphs
+    grown: dict[Component, int] = {}
+
+    def grow(component: Component, more: int) -> None:
+        # Edges and the nodes of their line graph keep equal slots.
+        same = slots[component], inputs.counts[component]
+        for c in [c for c, number in slots.items() if (number, inputs.counts[c]) == same]:
+            slots[c] += more
+            grown[c] = grown.get(c, 0) + more
+
     for i, graph in enumerate(inputs.graphs):
         for e in graph.edge_types if graph.has_positions and unused > 0 else ():
-            missing = slots[i, e[2]] - graph.counts[e[2]]
+            nodes, edges = (i, e[2]), (i, e)
+            degree = max(slots[edges] / max(slots[nodes], 1), 1.0)
+            more = 0 if nodes in grown else max(8, slots[nodes] // 32)
+            while slots[edges] - graph.counts[e] > degree * (2 * (slots[nodes] - graph.counts[e[2]]) + more):
+                more = max(8, 2 * more)
+            grow(nodes, more)
+            missing = slots[nodes] - graph.counts[e[2]]
             # Graphs of padding have pairs of nodes, and one has a single node more; all get equally many edges.
             needed = unused * (2 * -(-(missing // 2) // unused) + missing % 2)
-            more = -(-slots[i, e[2]] // 16)
-            while slots[i, e] + more - graph.counts[e] < needed:
+            more = math.ceil(degree * grown[nodes])
+            while slots[edges] + more - graph.counts[e] < needed:
                 more *= 2
-            # Edges and the nodes of their line graph keep equal slots.
-            same = slots[i, e], graph.counts[e]
-            found |= {c: number + more for c, number in slots.items() if (number, inputs.counts[c]) == same}
-    return found
+            grow(edges, more)
+    return slots
 
 
 def _distinct(slots: dict[Component, int], counts: Slots) -> dict[Component, int]:

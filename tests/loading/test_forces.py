@@ -284,7 +284,7 @@ def test_edges_of_padding_stay_within_the_cell():
     Vectors("shift").is_the_same_compiled(tp.packed_loader(crystals, batch_size=3, shuffle=False))
 
 
-SHIFTS = ["shift", "shifts", "unit_shifts", "cell_offsets", "edge_cell_shift", "pbc_offset", "images"]
+SHIFTS = ["shift", "shifts", "unit_shifts", "cell_offsets", "edge_cell_shift", "pbc_offset", "images", "shift_far"]
 
 
 @pytest.mark.parametrize(("name", "is_shift"), [*((name, True) for name in SHIFTS), ("vector", False)])
@@ -304,10 +304,31 @@ def test_which_features_of_edges_are_shifts(name, is_shift):
     assert bool((padding[-1] == 0).all()) == is_shift
 
 
-def test_nodes_of_padding_have_edges():
-    """The first batch has all edges that the shape holds, and less nodes; the second has all nodes."""
+@pytest.mark.parametrize(
+    "chains",
+    [
+        # The first batch has all edges that the shape holds, and few nodes; then all nodes, and few edges.
+        [(8, 7), (8, 7), (15, 2), (15, 2), (4, 3)],
+        [(15, 1), (15, 1), (8, 7), (8, 7), (4, 3)],
+        [(4, 3), (5, 2), (2, 1)],
+    ],
+)
+def test_nodes_of_padding_have_about_as_many_edges_as_real_nodes(chains):
+    """Without edges, lengths of sums have no second derivatives; with very many, sums become infinite."""
     generator = torch.Generator().manual_seed(0)
-    graphs = [chain(n, edges, generator) for n, edges in [(8, 7), (8, 7), (15, 2), (15, 2), (4, 3)]]
-    loader = tp.packed_loader(graphs, batch_size=2, shuffle=False)
-    assert loader.shape == tp.Limits(nodes=32, edges=2 * 56 + 2, graphs=3)
+    loader = tp.packed_loader([chain(n, edges, generator) for n, edges in chains], batch_size=2, shuffle=False)
     Vectors().is_the_same_compiled(loader)
+    degrees = []
+
+    class Degrees(nn.Module):
+        def forward(self, data):
+            degrees.append(torch.bincount(data.edge_index[1], minlength=data.num_nodes))
+            return data.pos.sum(1)
+
+    model = tp.compile(Degrees(), loader, backend="eager", check=False)
+    for data in loader:
+        model(data)
+        of_padding = degrees[-1][data.num_nodes :]
+        assert len(of_padding) >= 8
+        assert of_padding.min() >= 1
+        assert of_padding.max() <= 2 * 7 + 1
