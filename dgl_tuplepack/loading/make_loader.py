@@ -149,7 +149,7 @@ def packed_loader(
         their own, unless the argument `transform` or `collate_fn` is given. True: copy any dataset; reading an item
         twice must return the same item. False: read items one by one for each batch.
     settings
-        Settings that are passed on: content, num_replicas, rank and drop_last to the sampler; label_fill,
+        Settings that are passed on: content, num_replicas, rank, drop_last and cost to the sampler; label_fill,
         feature_fill, cover_padding, idtype, coordinates, sort_edges, transform, batch_transform, transform_seed, ties,
         indices, levels, as_stored and separate to `PaddedCollate` or `GraphStore.padded`; num_workers, pin_memory,
         timeout, worker_init_fn, multiprocessing_context, generator, prefetch_factor, persistent_workers,
@@ -304,6 +304,7 @@ class SamplerSettings(TypedDict, total=False):
     num_replicas: int | None
     rank: int | None
     drop_last: bool
+    cost: Any
 
 
 class BatchSettings(PadSettings, total=False):
