@@ -9,6 +9,7 @@ from benchmarks import (
     batches,
     costs,
     exact,
+    forces,
     gpu,
     latency,
     lists,
@@ -24,8 +25,8 @@ from benchmarks import (
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Benchmarks of dgl_tuplepack.")
 MODULES = (
-    packing, ablation, latency, batches, exact, balance, loading, costs, training, lists, zoo, ranks, pyg, shards,
-    partition, gpu,
+    packing, ablation, latency, batches, exact, balance, loading, costs, training, lists, zoo, forces, ranks, pyg,
+    shards, partition, gpu,
 )  # fmt: skip
 for module in MODULES:
     app.add_typer(module.app)

@@ -7,7 +7,7 @@
 `docs` builds the site in docs/_build; `docs --tag full` also runs its tutorials.
 
 DGL has wheels for Python 3.11 on common machines. Elsewhere, or with --without-dgl, the script installs everything but
-DGL. The demo then runs on plain tensors, and only tests that need no DGL run, including the JAX tests. So it is with
+DGL. The demo then runs on PyG, and only tests that need no DGL run, including the JAX tests. So it is with
 --newest, which needs Python 3.12 or newer, and installs the versions of constraints-newest.txt.
 
 The environment has the Python that runs this script. It is `.venv` in the checkout (`.venv-without-dgl` without DGL,

@@ -35,6 +35,7 @@ WITHOUT = (
     "batches/test_pyg.py",
     "graphs/test_pyg_increments.py",
     "sampling/test_exchange.py",
+    "sampling/test_other_loops.py",
     "sampling/test_static_sampler.py",
     "loading/test_static_model_pyg.py",
     "loading/test_static_pyg.py",

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from dgl_tuplepack._core.kernels.graph_slots import fill_graph_slots
 from dgl_tuplepack._core.tracing import is_traced
+from dgl_tuplepack.compiling.torch_private import may_be_exported
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType, components_of
 from dgl_tuplepack.graphs.named import of_graph
@@ -102,6 +103,9 @@ class BatchTensors(NamedTuple):
     def row_masks(self) -> dict[str, RowMask]:
         """Return row masks by component name, for ``tp.nn.masked(tensors)``."""
         return row_masks_of(self, self.tied_node_types)
+
+
+may_be_exported(BatchTensors, "dgl_tuplepack.BatchTensors")
 
 
 def _of_name(name: str, value: Any, key: GraphType) -> dict[Any, Any]:

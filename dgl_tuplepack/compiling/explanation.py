@@ -54,8 +54,8 @@ _REMEDIES = (
     ),
     (
         r"requires_grad=True|returning intermediate with requires_grad_",
-        "a tensor that is made in the compiled code, such as a strain, must depend on an argument instead, such as the "
-        "positions: torch.zeros(3, 3) + 0 * positions.sum(), without requires_grad",
+        "write data.pos.requires_grad_() without clone or detach before it; a tensor that is made in compiled code, such "
+        "as a strain, must depend on an argument instead: torch.zeros(3, 3) + 0 * positions.sum()",
     ),
     (
         r"consumed returned tensor",

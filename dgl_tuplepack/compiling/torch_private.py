@@ -244,6 +244,17 @@ def hooks_of(tensor: Tensor) -> list[Callable[[Tensor], Any]]:
     return [*(tensor._backward_hooks or {}).values()]
 
 
+def may_be_exported(kind: type[Any], name: str) -> None:
+    """Let `torch.export.save` and `load` use a class of named tuples, under a name; torch before 2.5 cannot."""
+    from torch.utils import _pytree
+
+    if hasattr(_pytree, "_register_namedtuple"):
+        _pytree._register_namedtuple(kind, serialized_type_name=name)
+    # A saved program has an example of its arguments, which torch unpickles.
+    if hasattr(torch.serialization, "add_safe_globals"):
+        torch.serialization.add_safe_globals([kind])
+
+
 # The pass over the joint graph. On the CPU, generated code handles matrices of bools 10 to 35 times slower than floats,
 # and torch keeps the mask of every activation as bools. The pass makes the backward pass recompute masks that only
 # compare floats or combine masks, to the last bit. Generated code also draws random numbers one by one; torch's own

@@ -396,6 +396,8 @@ class Cuts:
         ``id`` of each tensor of which the plain call required gradients first, as models of forces do of positions.
     frees_graph
         Whether the plain call computed gradients, and freed the graph of its results.
+    attributes
+        Names of tensors that the call sets as attributes of modules, with rows of padding.
     """
 
     def __init__(self, plain: Captured, padded: Captured, slots: Slots, counts: Slots, reference: Reference) -> None:
@@ -403,7 +405,13 @@ class Cuts:
             id(original) for original, copied, _ in reference.copies if copied.requires_grad > original.requires_grad
         )
         self.frees_graph = reference.frees_graph
+        self.attributes: list[str] = []
         before, after = _tensors_in(plain), _tensors_in(padded)
+        numbers = [_numbers_in(each.output) for each in (plain, padded)]
+        if numbers[0] != numbers[1]:
+            raise CompileError(
+                f"it returns the numbers {numbers[1]} with padding, and {numbers[0]} without; compute them outside"
+            )
         if len(before) != len(after):
             raise CompileError(f"with padding, it returns or sets {len(after)} tensors, without {len(before)}")
         self._cuts = [cuts_of(one.shape, x.shape, slots, counts) for one, x in zip(before, after, strict=True)]
@@ -419,9 +427,15 @@ class Cuts:
     ) -> Cuts:
         """Call both on copies of all tensors, and compare; CompileError if only the padded call fails."""
         results: list[Captured] = []
+        modules = modules_of(plain)
+        shapes: list[dict[str, torch.Size]] = []
 
         def kept(function: Callable[..., Captured], *args: Any) -> None:
             results.append(function(*args))
+            shapes.append({
+                f"{type(module).__name__}.{name}": x.shape
+                for module in modules for name, x in vars(module).items() if isinstance(x, Tensor)
+            })  # fmt: skip
 
         reference = run_on_copies(functools.partial(kept, plain), args, {}, modules_of(plain))
         try:
@@ -430,7 +444,9 @@ class Cuts:
             text = f"{type(error).__name__}: {error}"
             raise CompileError(f"with padding, it raises {text:.700}") from error
         one, other = results
-        return cls(one, other, slots, counts, reference)
+        found = cls(one, other, slots, counts, reference)
+        found.attributes = [name for name, shape in shapes[0].items() if shapes[1].get(name, shape) != shape]
+        return found
 
     def applied(self, captured: Captured, counts: Slots) -> Captured:
         """Return the results without rows of padding."""
@@ -470,6 +486,13 @@ def _tensors_in(captured: Captured) -> list[Tensor]:
     """Return the tensors of nested results, in the order in which `mapped` visits them."""
     found: list[Tensor] = []
     mapped(tuple(captured), lambda x: found.append(x) if isinstance(x, Tensor) else None)
+    return found
+
+
+def _numbers_in(value: Any) -> list[Any]:
+    """Return the whole numbers of Python in nested results, which compiled code would repeat for each batch."""
+    found: list[Any] = []
+    mapped(value, lambda x: found.append(x) if isinstance(x, int) else None)
     return found
 
 

@@ -42,6 +42,8 @@ from dgl_tuplepack.nn.masks import masked
 _log = logging.getLogger(__name__)
 # The speed is compared in this call, when all is compiled and warm.
 _STEPS_BEFORE_TIMING = 50
+# Results are compared again in these calls, and in each `_RARELY`-th one: a penalty, for example, may be 0 at first.
+_AGAIN, _RARELY = frozenset({4, 16, 64, 256, 1024}), 4096
 
 
 class StaticCall(CompiledFunction):
@@ -68,6 +70,7 @@ class StaticCall(CompiledFunction):
         self._required: dict[Any, list[str]] = {}
         self._has_gradients = any(x.requires_grad for x in inputs.named().values())
         self._number = 0
+        self._calls_in: dict[Any, int] = {}
 
     def __call__(self, inputs: Inputs) -> Captured:
         """Return what the model returns and sets, without rows of padding."""
@@ -79,11 +82,19 @@ class StaticCall(CompiledFunction):
             with self._lock, notice(f"compiling {self._name} (15 to 40 s; 2 to 4 s from torch's cache on disk)"):
                 if mode not in self._cuts:
                     cuts = self._cuts[mode] = self._found_cuts(inputs)
+                    if cuts.attributes:
+                        self._warn(
+                            f"{self._name} sets {', '.join(cuts.attributes)} in its forward pass, with rows of "
+                            "padding; return it instead, since results have only real rows."
+                        )
                     self._required[mode] = [name for name, x in inputs.named().items() if id(x) in cuts.required]
                     self._comparisons_left = MAX_COMPARISONS if self._check else 0
                 self._require_gradients(inputs, mode)
                 self._compare_if_unchecked((inputs,), {})
         self._number += 1
+        calls = self._calls_in[mode] = self._calls_in.get(mode, 0) + 1
+        if (calls in _AGAIN or calls % _RARELY == 0) and self._check and not self._waits_for_ranks():
+            self._compare_again(inputs)
         if self._number == _STEPS_BEFORE_TIMING and self.is_compiled:
             self._say_if_slower(inputs)
         graphs_before = torch_private.number_of_graphs()
@@ -96,6 +107,15 @@ class StaticCall(CompiledFunction):
         if self._has_gradients or self._required.get(mode):
             self._refuse_second_derivatives(result)
         return result
+
+    def _compare_again(self, inputs: Inputs) -> None:
+        """Compare a later call; if results differ, warn and leave the model uncompiled, so that no training is lost."""
+        with self._lock:
+            given, self._check, self._comparisons_left = self._check, "warn", 1
+            try:
+                self._compare_if_unchecked((inputs,), {})
+            finally:
+                self._check, self._comparisons_left = given, 0
 
     def _require_gradients(self, inputs: Inputs, mode: Any) -> None:
         """Do what the model does in its forward pass, before it, since compiled code cannot."""
@@ -154,7 +174,10 @@ class StaticCall(CompiledFunction):
         return self._cuts[self._mode()].applied(self._uncut(call, inputs), inputs.counts)
 
     def _uncut(self, call: Callable[..., Captured], inputs: Inputs) -> Captured:
-        made = prepared(inputs, inputs.paddings, self._slots, inputs.rows)
+        # A model may compute forces inside of `torch.no_grad`, and needs gradients of what it gets.
+        has_gradients = self._has_gradients or bool(self._required.get(self._mode()))
+        with torch.set_grad_enabled(torch.is_grad_enabled() or has_gradients):
+            made = prepared(inputs, inputs.paddings, self._slots, inputs.rows)
         before = [
             None if batch is None else graph.snapshot(batch)
             for graph, batch in zip(inputs.graphs, made.batches, strict=True)

@@ -158,6 +158,11 @@ class StaticCalls:
         self._undecided, self._may_be_lazy = 0, True
         self._lock = threading.RLock()
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether some calls run compiled code."""
+        return any(call.is_compiled for call in self._calls.values())
+
     def of_other(self, model: nn.Module) -> Any:
         """Return another model with the same settings."""
         return compile_model(model, self.shapes, *self.settings)

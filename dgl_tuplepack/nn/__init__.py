@@ -1,6 +1,7 @@
 """Losses, means and norms that leave out the padding of a batch.
 
-In: the outputs, labels and masks of a padded batch. Out: the same results as without padding. It uses only `_core`::
+In: the outputs, labels and masks of a padded batch. Out: the same results as without padding. It uses `_core` and
+`compiling`::
 
     loss = masked_loss(loss_fn, out, labels, batch)     over real labels only; masked_mean for other values
     model = convert(model)                              layers that mix rows now leave padding out

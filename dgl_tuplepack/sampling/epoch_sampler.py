@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import warnings
+import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,17 +15,28 @@ import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
-from dgl_tuplepack._core.checks import OVERSIZE, UINT64_MAX, as_array, choice, shown, true_or_false, whole_number
+from dgl_tuplepack._core.checks import (
+    OVERSIZE,
+    UINT64_MAX,
+    as_array,
+    choice,
+    real_number,
+    shown,
+    true_or_false,
+    whole_number,
+)
 from dgl_tuplepack.errors import SamplerError
 from dgl_tuplepack.graphs.items import EpochIds
 from dgl_tuplepack.planning.buckets import Buckets
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
-from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
+from dgl_tuplepack.planning.sizes import FloatArray, GraphSizes, IntArray
 from dgl_tuplepack.sampling.ranks import replicas
 
 # Marks a missing pack in an array of indices of packs.
 NONE = -1
+# Costs have this many bits, so the order of a sum does not matter, and all ranks get the same result.
+_COST_BITS = 30
 
 
 @dataclass(frozen=True)
@@ -114,6 +127,10 @@ class EpochSampler(Sampler[list[int]], ABC):
         """
         self.go_to(epoch, skip)
         self.epoch_is_set = True
+
+    def set_epoch_and_start_iteration(self, epoch: int, start_iteration: int) -> None:
+        """Call ``set_epoch(epoch, skip=start_iteration)``, for loops that call this name, such as fairchem's."""
+        self.set_epoch(epoch, start_iteration)
 
     def go_to(self, epoch: int, skip: int = 0) -> None:
         """Set the epoch as `set_epoch` does, for a loader that counts epochs itself."""
@@ -225,6 +242,39 @@ class EpochSampler(Sampler[list[int]], ABC):
         if not labels:
             raise SamplerError("label_mask is False for all graphs of the epoch, so there is no label to train on.")
         return labels
+
+
+def costs_of(cost: Any, sizes: IntArray, components: tuple[str, ...]) -> FloatArray:
+    """Return the cost of each of N graphs of `sizes` ``[N, k]``, rounded, float64 ``[N]``.
+
+    `cost` has a number for each graph, or maps components to the weight of each of their nodes or edges.
+    """
+    if isinstance(cost, Mapping):
+        if not cost or any(name not in components for name in cost):
+            raise SamplerError(f"cost must have weights of the components {list(components)}, but is {cost!s:.200}.")
+        costs = np.zeros(len(sizes))
+        for name, weight in cost.items():
+            weight = real_number(f"cost[{name!r}]", weight, least=0, error=SamplerError)
+            costs += weight * sizes[:, components.index(name)]
+    else:
+        try:
+            costs = np.array(as_array(cost, "cost", SamplerError), dtype=np.float64)
+        except (TypeError, ValueError, OverflowError):
+            costs = np.zeros(0)
+        if costs.shape != (len(sizes),):
+            raise SamplerError(
+                f"cost must have a number for each of the {len(sizes)} graphs, or be a mapping such as "
+                f"{{{components[0]!r}: 1}}, but is {shown(cost)}."
+            )
+    if not (np.isfinite(costs.sum()) and (costs >= 0).all()):
+        raise SamplerError("costs must be finite and >= 0; give other numbers.")
+    unit = math.ldexp(1.0, math.frexp(float(costs.max(initial=0.0)))[1] - _COST_BITS)
+    return np.asarray(np.rint(costs / unit) * unit, dtype=np.float64)
+
+
+def checksum_of(costs: FloatArray | None) -> dict[str, int]:
+    """Return the checksum of costs as a setting of a sampler; no setting without costs."""
+    return {} if costs is None else {"cost": zlib.crc32(costs.astype("<f8").data)}
 
 
 def split_oversize(

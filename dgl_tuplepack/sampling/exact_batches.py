@@ -28,7 +28,7 @@ _FEW = 5
 # Sizes are scaled so that each limit is about _SCALE; sums above _MOST could overflow int64.
 _SCALE, _MOST = 1 << 26, 1 << 62
 # Identifiers of random streams; `pack_sampler.py` and `static_sampler.py` have others.
-_REPAIR, _EQUAL_SIZES, _ORDER = 9, 10, 11
+_REPAIR, _EQUAL_SIZES, _ORDER, _EVEN = 9, 10, 11, 14
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,22 +112,36 @@ class ExactBatches:
 
     def repaired(self, key: np.uint64, most: float = 1.0) -> IntArray | None:
         """Return a random order of all graphs, repaired; None if that takes more than `most` of the usual work."""
-        cut, graphs = self.cut, len(self._sizes) - 1
-        order = shuffled(np.arange(graphs), key)
-        filled = np.arange(cut.most) < cut.counts[:, None]
-        members = np.zeros(filled.shape, dtype=np.int64)
-        members[filled] = order
+        packs = self._filled(shuffled(np.arange(len(self._sizes) - 1), key))
+        done = _repair(self._sizes, self._limits, packs, _DRAWN, key, _REPAIR, int(most * self._budget))
+        return self._order_of(packs) if done else None
+
+    def evened(self, order: IntArray, key: np.uint64) -> IntArray:
+        """Exchange graphs until batches are as little below the mean batch as the limits are above it, if possible.
+
+        Then no rank has much more to do than the mean of its step, in any component. `order` must be within the limits.
+        """
+        packs = self._filled(order)
+        mean = self._sizes.sum(axis=0, dtype=np.float64) * self.cut.most / (len(self._sizes) - 1)
+        floors = np.maximum(2 * mean - self._limits, 0).astype(np.int64)
+        # A load is above its floor if minus the load is within minus the floor.
+        sizes, loads = np.hstack([self._sizes, -self._sizes]), np.hstack([packs.loads, -packs.loads])
+        packs, limits = packs._replace(loads=loads), np.concatenate([self._limits, -floors])
+        _repair(sizes, limits, packs, 1, key, _EVEN, self._budget)
+        within = (packs.loads[:, : len(floors)] <= self._limits).all()
+        return self._order_of(packs) if within else order
+
+    def _filled(self, order: IntArray) -> Packs:
+        """Return the batches of an order."""
+        cut = self.cut
+        members = np.zeros((len(cut.counts), cut.most), dtype=np.int64)
+        members[np.arange(cut.most) < cut.counts[:, None]] = order
         loads = np.add.reduceat(self._sizes[order], cut.offsets[:-1], axis=0)
         loads += np.where(self._few[:, None], np.maximum(self._limits - loads, 0), self._absent)
-        packs, left = Packs(members, cut.counts.copy(), loads), int(most * self._budget)
-        # A repair ends with its first round without progress, which one batch that finds no partner can cause.
-        for turn in range(_TURNS):
-            turn_key = key_of(int(key), turn, _REPAIR)
-            exceeding, work = repair(self._sizes, self._limits, packs, False, _DRAWN, turn_key, left)
-            left -= work
-            if left < 0 or not exceeding:
-                break
-        return None if exceeding or left < 0 else members[filled]
+        return Packs(members, cut.counts.copy(), loads)
+
+    def _order_of(self, packs: Packs) -> IntArray:
+        return packs.members[np.arange(self.cut.most) < self.cut.counts[:, None]]
 
     def stirred(self, order: IntArray, classes: IntArray, seed: int, epoch: int) -> IntArray:
         """Return an order with the same sizes in each batch: shuffle graphs of one size class, and full batches."""
@@ -141,6 +155,19 @@ class ExactBatches:
         batches = shuffled(np.arange(full), key_of(seed, epoch, _ORDER))
         of_full = drawn[: full * self.cut.most].reshape(full, self.cut.most)
         return np.concatenate([of_full[batches].reshape(-1), drawn[full * self.cut.most :]])
+
+
+def _repair(
+    sizes: IntArray, limits: IntArray, packs: Packs, drawn: int, key: np.uint64, stream: int, budget: int
+) -> bool:
+    """Repair batches; return whether no batch exceeds a limit, and the work is within the budget."""
+    # A repair ends with its first round without progress, which one batch that finds no partner can cause.
+    for turn in range(_TURNS):
+        exceeding, work = repair(sizes, limits, packs, False, drawn, key_of(int(key), turn, stream), budget)
+        budget -= work
+        if budget < 0 or not exceeding:
+            break
+    return not exceeding and budget >= 0
 
 
 # Slack is counted in units of 1 / UNIT of a mean batch. For B graphs in a batch, it is at least _LEAST + _LEAST_OF_ONE

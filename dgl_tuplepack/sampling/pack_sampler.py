@@ -40,11 +40,19 @@ from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.packing.stages.dealing import OpenPacks, dealt_evenly
 from dgl_tuplepack.planning.plan import PackPlan, static_limits
 from dgl_tuplepack.planning.sizes import FloatArray, GraphSizes, IntArray
-from dgl_tuplepack.sampling.epoch_sampler import NONE, EpochBatches, EpochSampler, split_oversize, warn_of_dropped
+from dgl_tuplepack.sampling.epoch_sampler import (
+    NONE,
+    EpochBatches,
+    EpochSampler,
+    checksum_of,
+    costs_of,
+    split_oversize,
+    warn_of_dropped,
+)
 from dgl_tuplepack.sampling.ranks import compared, in_process_group
 
 _log = logging.getLogger(__name__)
-# Identifiers of the random streams, one for each purpose; others have 9 to 13. Version 0.1.0 used 3.
+# Identifiers of the random streams, one for each purpose; others have 9 to 15. Version 0.1.0 used 3.
 _CONTENT, _ORDER, _STEPS, _MIXED, _DEAL, _REPAIR, _STIR = 1, 2, 4, 5, 6, 7, 8
 # "exchange" takes graphs in descending order of their size times a random factor between 1 - _NOISE and 1.
 _NOISE = 0.5
@@ -100,6 +108,9 @@ class PackBatchSampler(EpochSampler):
         for one step. With several shapes, leftover packs of a shape move to the next larger shape, so only those of the
         largest shape are dropped. If the largest shapes have too few packs for one step, it gets packs of the next
         smaller shape, so that the large packs are not dropped in every epoch.
+    cost
+        What ranks are balanced by: a number for each graph, >= 0, such as a measured time, or a mapping of components
+        to weights, such as ``{"edges": 1}``. None: nodes and edges, each of weight 1.
     oversize
         What to do with graphs that are too large for any pack: "error", or "drop" (with a warning).
 
@@ -153,6 +164,7 @@ class PackBatchSampler(EpochSampler):
         num_replicas: int | None = None,
         rank: int | None = None,
         drop_last: bool = False,
+        cost: Any = None,
         oversize: str = "error",
     ) -> None:
         with compared("its sampler", among_ranks=num_replicas is None and in_process_group()) as facts:
@@ -166,6 +178,9 @@ class PackBatchSampler(EpochSampler):
             with notice(f"preparing batches of {number:,} graphs", number):
                 every = sizes if isinstance(sizes, SizeHistogram) else SizeHistogram.from_sizes(sizes)
                 self._set_graphs(every, shapes, oversize)
+                self._costs = None
+                if cost is not None:
+                    self._costs = costs_of(cost, every.sizes[every.graph_classes], every.components)
                 self.content = content or default_content(self._histogram, self.shuffle, shapes)
                 self._set_plan(plan, shapes)
             if self.drop_last and not self._length:
@@ -220,9 +235,10 @@ class PackBatchSampler(EpochSampler):
         return self._length
 
     def _batches(self, epoch: int) -> EpochBatches:
-        dealt, shapes = self._dealt(epoch)
+        graphs = self._graphs(epoch)
+        dealt, shapes = self._dealt(epoch, self._work(epoch, graphs))
         of_steps = shapes if len(self.plan.shapes) > 1 else None
-        return EpochBatches(epoch, self._packs_of(epoch).offsets, self._graphs(epoch), dealt, of_steps)
+        return EpochBatches(epoch, self._packs_of(epoch).offsets, graphs, dealt, of_steps)
 
     def _packs_of(self, epoch: int) -> Packs:
         return self._packs if self._exchanged is None else self._exchanged.of(epoch)
@@ -237,7 +253,12 @@ class PackBatchSampler(EpochSampler):
         # `members` was shuffled only within each size class, so each pack gets graphs of its size classes.
         return members[self._packs_of(epoch).graphs]
 
-    def _dealt(self, epoch: int) -> tuple[IntArray, IntArray]:
+    def _work(self, epoch: int, graphs: IntArray) -> FloatArray:
+        """Return the work of each pack, ``[P]``: its real nodes and edges, or the costs of its graphs."""
+        packs = self._packs_of(epoch)
+        return packs.work if self._costs is None else np.add.reduceat(self._costs[graphs], packs.offsets[:-1])
+
+    def _dealt(self, epoch: int, work: FloatArray) -> tuple[IntArray, IntArray]:
         """Return the packs of each batch, as `EpochBatches.dealt` of all ranks, and the shape of each step, ``[S]``."""
         packs = self._packs_of(epoch)
         order = np.arange(self.plan.num_packs)
@@ -253,7 +274,7 @@ class PackBatchSampler(EpochSampler):
                 # Without a key, the steps keep the order of the packs.
                 key = key_of(self.seed, epoch, _STEPS) if self.shuffle and self.num_replicas > 1 else None
                 key = key_of(int(key), shape, _STEPS) if key is not None and shape else key
-                dealt = deal(packs.work[group], self.num_replicas, most, self.drop_last, key)
+                dealt = deal(work[group], self.num_replicas, most, self.drop_last, key)
                 batches_of_shapes[shape] = np.where(dealt == NONE, NONE, group[dealt])
         batches = np.concatenate([*batches_of_shapes.values()])
         shapes = np.concatenate([np.full(len(steps), shape, np.int64) for shape, steps in batches_of_shapes.items()])
@@ -268,7 +289,7 @@ class PackBatchSampler(EpochSampler):
         return "" if self.content == "fixed" else f"the content is {self.content!r}"
 
     def balance(self) -> Balance:
-        """Return how evenly real nodes and edges are spread over the ranks in each step of the current epoch.
+        """Return how evenly real nodes and edges, or costs, are spread over the ranks in each step of this epoch.
 
         Spread of a step: the largest work of a rank minus the smallest, divided by the mean work of a batch. Idle: the
         fraction of time that ranks wait for the slowest rank, if time is proportional to work.
@@ -280,9 +301,11 @@ class PackBatchSampler(EpochSampler):
         >>> PackBatchSampler(sizes, Limits(nodes=9, edges=9), num_replicas=2, rank=0).balance()
         Balance(2 steps of 2 ranks: spread of nodes + edges 13.33% on average, 13.33% at most; idle 6.25%)
         """
-        # work: real nodes + edges of each pack, [P].
-        (dealt, _), work = self._dealt(self.epoch), self._packs_of(self.epoch).work
-        return Balance(np.where(dealt == NONE, 0, work[dealt]).sum(axis=2))
+        work = self._work(self.epoch, self._graphs(self.epoch))
+        dealt, _ = self._dealt(self.epoch, work)
+        return Balance(
+            np.where(dealt == NONE, 0, work[dealt]).sum(axis=2), "nodes + edges" if self._costs is None else "costs"
+        )
 
     def settings(self) -> dict[str, Any]:
         """Return, as plain values, the settings that, together with the plan, decide which graphs a batch holds."""
@@ -296,6 +319,7 @@ class PackBatchSampler(EpochSampler):
             "num_graphs": self.num_graphs,
             "limits": self._asked_limits.to_dict(),
             "sizes": self._sizes_checksum,
+            **checksum_of(self._costs),
         }
 
 
@@ -420,9 +444,13 @@ class Balance:
     ----------
     work
         Real nodes + edges of each rank's batch, float64 ``[steps, ranks]``; for heterographs, summed over all types.
+        Or the costs of its graphs.
+    unit
+        What `work` counts.
     """
 
     work: FloatArray
+    unit: str = "nodes + edges"
 
     @property
     def spread(self) -> FloatArray:
@@ -447,7 +475,7 @@ class Balance:
 
     def __repr__(self) -> str:
         return (
-            f"Balance({self.work.shape[0]} steps of {self.work.shape[1]} ranks: spread of nodes + edges "
+            f"Balance({self.work.shape[0]} steps of {self.work.shape[1]} ranks: spread of {self.unit} "
             f"{self.mean_spread:.2%} on average, {self.largest_spread:.2%} at most; idle {self.idle:.2%})"
         )
 

@@ -18,8 +18,16 @@ from dgl_tuplepack.graphs.readers.kinds import resolve
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits, as_limits
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
-from dgl_tuplepack.sampling.epoch_sampler import EpochBatches, EpochSampler, split_oversize, warn_of_dropped
+from dgl_tuplepack.sampling.epoch_sampler import (
+    EpochBatches,
+    EpochSampler,
+    checksum_of,
+    costs_of,
+    split_oversize,
+    warn_of_dropped,
+)
 from dgl_tuplepack.sampling.exact_batches import UNIT, Cut, ExactBatches, SlackShapes, chosen, known_order, limits_of
+from dgl_tuplepack.sampling.pack_sampler import deal
 from dgl_tuplepack.sampling.ranks import compared, in_process_group
 
 _log = logging.getLogger(__name__)
@@ -30,8 +38,8 @@ _ATTEMPTS = 3
 _MUCH = 0.1
 # So many epochs that cannot be repaired give a warning.
 _MANY = 3
-# Identifier of the random stream; `exact_batches.py` has others.
-_SHUFFLE = 13
+# Identifiers of the random streams; `exact_batches.py` has others.
+_SHUFFLE, _STEPS = 13, 15
 
 
 class StaticBatchSampler(EpochSampler):
@@ -66,6 +74,11 @@ class StaticBatchSampler(EpochSampler):
         As in `PackBatchSampler`. All ranks get equally many batches, and none without graphs: the last step divides the
         rest evenly, and if that leaves at most one graph for some rank, two steps divide the last full step and the
         rest.
+    cost
+        What ranks are balanced by: a number for each graph, >= 0, such as a measured time, or a mapping of components
+        to weights, such as ``{"edges": 1}``. Full batches of near-equal cost then share a step, if they are shuffled.
+        None: steps are not sorted. On several ranks, shuffled batches also exchange graphs until they are no more below
+        the mean batch than `limits` are above it, if possible, so all ranks have nearly equal nodes and edges.
     oversize
         What to do with graphs that are larger than `shape`: "error", or "drop" (with a warning).
 
@@ -118,6 +131,7 @@ class StaticBatchSampler(EpochSampler):
         drop_last: bool = False,
         num_replicas: int | None = None,
         rank: int | None = None,
+        cost: Any = None,
         oversize: str = "error",
     ) -> None:
         with compared("its sampler", among_ranks=num_replicas is None and in_process_group()) as facts:
@@ -128,6 +142,7 @@ class StaticBatchSampler(EpochSampler):
             sizes = source.sizes()
             shape = None if shape is None else as_limits(shape).aligned(sizes.components)
             with notice(f"preparing batches of {len(sizes):,} graphs", len(sizes)):
+                self._costs = None if cost is None else costs_of(cost, sizes.array, sizes.components)
                 self._set_graphs(sizes, shape, oversize)
                 multiple_of = whole_number("multiple_of", multiple_of, 1, 2**31, SamplerError)
                 # The shape that `preprocess` stored beside these graphs; other settings need another shape.
@@ -262,7 +277,8 @@ class StaticBatchSampler(EpochSampler):
         for attempt in range(_ATTEMPTS):
             order = self._exact.repaired(key_of(int(key), attempt, _SHUFFLE))
             if order is not None:
-                return order
+                # On one rank, no batch waits for another one.
+                return order if self.num_replicas == 1 else self._exact.evened(order, key)
         self.fallbacks += 1
         if self.fallbacks == _MANY:
             warnings.warn(
@@ -279,8 +295,13 @@ class StaticBatchSampler(EpochSampler):
     def _batches(self, epoch: int) -> EpochBatches:
         if self.shuffle and self._latest[0] != epoch:
             self._latest = epoch, self._kept[self._shuffled(epoch)]
-        dealt = np.arange(self._cut.delivered).reshape(-1, self.num_replicas, 1)
-        return EpochBatches(epoch, self._cut.offsets, self._latest[1], dealt)
+        dealt, order = np.arange(self._cut.delivered).reshape(-1, self.num_replicas, 1), self._latest[1]
+        if self._costs is not None and self.shuffle and self.num_replicas > 1:
+            work = np.add.reduceat(self._costs[order], self._cut.offsets[:-1])[: self._cut.delivered]
+            full = np.count_nonzero(self._cut.counts[: len(work)] == self.batch_size) // self.num_replicas
+            key = key_of(self.seed, epoch, _STEPS)
+            dealt[:full] = deal(work[: full * self.num_replicas], self.num_replicas, 1, True, key)
+        return EpochBatches(epoch, self._cut.offsets, order, dealt)
 
     def settings(self) -> dict[str, Any]:
         """Return, as plain values, the settings that decide which graphs a batch holds."""
@@ -293,4 +314,5 @@ class StaticBatchSampler(EpochSampler):
             "num_graphs": self.num_graphs,
             "limits": self.limits.to_dict(),
             "sizes": self._sizes_checksum,
+            **checksum_of(self._costs),
         }

@@ -93,6 +93,30 @@ def test_training_on_forces_and_evaluation_equal_the_model_itself(function):
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("trains", [False, True])
+def test_forces_inside_of_no_grad(trains):
+    def enabled(model, data):
+        with torch.enable_grad():
+            return inside(model, data)
+
+    loader = tp.packed_loader(GRAPHS, batch_size=8)
+    model, data = Potential(enabled).train(trains), next(iter(loader))
+    with torch.no_grad():
+        found, expected = tp.compile(model, loader, **AOT)(data.clone()), model(data.clone())
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_forces_that_padding_changes_are_an_error():
+    def of_mean(model, data):
+        # With padding, this mean has more terms.
+        energies = model.energies(data, data.pos.requires_grad_())
+        return energies, -torch.autograd.grad(energies.mean(), data.pos, create_graph=True)[0]
+
+    loader = tp.packed_loader(GRAPHS, batch_size=8)
+    with pytest.raises(CompileError, match=r"gives other results with padding: the output result\.output\[1\]"):
+        tp.compile(Potential(of_mean), loader, **AOT)(next(iter(loader)))
+
+
 def test_whole_steps_on_forces():
     loader = tp.packed_loader(GRAPHS, graphs_per_batch=8, coordinates=("pos",))
     model, batch = Potential(outside), next(iter(loader))
@@ -134,7 +158,9 @@ def test_stress_is_the_virial_over_the_volume():
     for outputs in (found, expected):
         loss_of(outputs, data).add(outputs[2].pow(2).sum()).backward()
     torch.testing.assert_close([x.grad for x in model.parameters()], [x.grad for x in plain.parameters()])
-    with pytest.raises(CompileError, match=r"test_forces.py.*must depend on an argument.*positions.sum\(\)"):
+    with pytest.raises(
+        CompileError, match=r"test_forces.py.*without clone.*must depend on an argument.*positions.sum\(\)"
+    ):
         tp.compile(plain, loader, **AOT)(data.clone())
 
 

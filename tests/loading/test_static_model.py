@@ -269,6 +269,43 @@ def test_gradients_that_padding_breaks_are_traced_to_a_layer(is_layer):
         compiled(graph)
 
 
+@pytest.mark.parametrize("call", [4, 16])
+def test_a_penalty_that_is_zero_at_first_is_noticed_later(call):
+    def with_penalty(model, graph):
+        return of_graphs(model, graph) + model.weight * model.lin(graph.ndata["x"]).square().mean()
+
+    model = Model(with_penalty)
+    model.register_buffer("weight", torch.zeros((), dtype=torch.float64))
+    compiled = tp.compile(model, sampler_of(GRAPHS), **EAGER)
+    for _ in range(1, call):
+        compiled(dgl.batch(GRAPHS[:6]))
+    model.weight.fill_(1.0)
+    # The training goes on, with right results.
+    with pytest.warns(UserWarning, match=r"gives other results with padding.*runs without padding, uncompiled"):
+        found = compiled(dgl.batch(GRAPHS[:6]))
+    torch.testing.assert_close(found, model(dgl.batch(GRAPHS[:6])))
+
+
+def test_numbers_of_python_that_padding_changes_are_an_error():
+    compiled = tp.compile(Model(lambda m, g: (of_graphs(m, g), g.num_nodes())), sampler_of(GRAPHS), **EAGER)
+    with pytest.raises(
+        CompileError, match=r"returns the numbers .* with padding, and .* without; compute them outside"
+    ):
+        compiled(dgl.batch(GRAPHS[:6]))
+
+
+def test_attributes_with_rows_of_padding_are_said():
+    def setting(model, graph):
+        model.latest = convolved(model, graph)
+        return dgl.sum_nodes(graph, "out")
+
+    compiled = tp.compile(Model(setting), sampler_of(GRAPHS), **EAGER)
+    with pytest.warns(
+        UserWarning, match=r"Model sets Model\.latest in its forward pass, with rows of padding; return it"
+    ):
+        compiled(dgl.batch(GRAPHS[:6]))
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_ranks_that_wait_for_each_other_check_the_same_calls(monkeypatch, ranks):
     # Half a batch can be compared only if it fits the shape, which depends on the batch of each rank.

@@ -118,11 +118,18 @@ def test_the_setup_script_clears_nothing_that_it_has_not_made(tmp_path: Path) ->
 
 
 def test_benchmarks_find_what_they_measure(tmp_path: Path) -> None:
-    """Ranks have more even work as the sampler deals packs than in random order."""
-    done = run(ROOT / "scripts" / "benchmark.py", "balance", "--json", tmp_path / "balance.json")
+    """Ranks have more even work as samplers deal packs and exact batches than in random order."""
+    arguments = "balance", "--graphs", 8192, "--json", tmp_path / "balance.json"
+    done = run(ROOT / "scripts" / "benchmark.py", *arguments)
     assert done.returncode == 0, done.stderr
     assert "mean spread" in done.stdout
     rows = json.loads((tmp_path / "balance.json").read_text())
+    rows, of_materials = rows[:12], rows[12:]
+    for exact, packs, greedy in zip(of_materials[::3], of_materials[1::3], of_materials[2::3], strict=True):
+        for kind in ("atom", "edge"):
+            assert packs[f"by {kind}, worst spread"] < exact[f"by {kind}, worst spread"] < 0.015
+            assert exact[f"by {kind}, worst spread"] < greedy[f"by {kind}, mean spread"]
+            assert greedy[f"{kind} slots used"] < exact[f"{kind} slots used"] < packs[f"{kind} slots used"]
     assert [row["order"] for row in rows] == ["random", "dealt"] * 6
     for random, dealt in zip(rows[::2], rows[1::2], strict=True):
         assert dealt["mean spread"] < random["mean spread"] / 3

@@ -62,7 +62,7 @@ def test_impossible_sizes_are_refused() -> None:
 @pytest.mark.usefixtures("forget")
 def test_the_demo_trains_compares_and_draws(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Each layer is some calls of the C++ compiler.
-    monkeypatch.setattr(demo, "MaskedGIN", functools.partial(demo.MaskedGIN, num_layers=1))
+    monkeypatch.setattr(demo, "GIN", functools.partial(demo.GIN, num_layers=1))
     done = run("demo", "--graphs", 100, "--json", "--out", tmp_path / "new" / "folder")
     assert done.code == 0, done.err
     result = json.loads(done.out)
@@ -70,10 +70,12 @@ def test_the_demo_trains_compares_and_draws(run: Run, tmp_path: Path, monkeypatc
     rows = {row["name"]: row for row in result["contenders"]}
     assert rows["plain batching"]["packs"] == 100
     assert {"next fit", "best fit, product", "auto"} <= set(rows)
-    assert sum(name.endswith(", compiled") for name in rows) == 1
+    assert all(row["graphs_per_second"] > 0 for row in rows.values())
+    two_lines = rows.pop("batches of 70")
+    assert (two_lines["batches"], two_lines["shape"]["graphs"], result["training"]["compiled"]) == (1, 71, True)
+    assert 0.5 < two_lines["efficiency"]["nodes"] < 1
     for row in rows.values():
         assert row["lower_bound"] <= row["packs"] <= 100
-        assert row["graphs_per_second"] > 0
     assert np.isfinite([result["training"]["first_loss"], result["training"]["last_loss"]]).all()
     for picture in result["pictures"]:
         assert Path(picture).read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
@@ -89,4 +91,4 @@ def test_the_demo_leaves_out_compiled_code_if_torch_is_too_old_for_it(
     assert done.code == 0, done.err
     names = [row["name"] for row in json.loads(done.out)["contenders"]]
     assert "auto" in names
-    assert not any("compiled" in name for name in names)
+    assert "batches of 70" not in names

@@ -1,15 +1,16 @@
-"""A demo on synthetic molecules, from sizes to training: plans, padded batches, a short training run, and pictures."""
+"""A demo on synthetic molecules: a short training by the two lines, a comparison of plans, and pictures."""
 
 from __future__ import annotations
 
+import copy
 import itertools
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -26,7 +27,6 @@ from dgl_tuplepack._core.optional import load
 from dgl_tuplepack._core.progress import progress_bar
 from dgl_tuplepack._core.seeds import key_of, shuffled
 from dgl_tuplepack.batches.batch import PaddedBatch
-from dgl_tuplepack.batches.tensors import BatchTensors
 from dgl_tuplepack.compiling.compile import compile
 from dgl_tuplepack.compiling.torch_versions import OLDEST, release_of
 from dgl_tuplepack.errors import MissingDependencyError, SizesError
@@ -34,13 +34,13 @@ from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, GraphBlock
 from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.loading.make_loader import packed_loader
 from dgl_tuplepack.loading.packed_loader import PackedLoader
-from dgl_tuplepack.loading.predictions import Predictions
-from dgl_tuplepack.nn import MaskedBatchNorm1d, masked_loss
+from dgl_tuplepack.nn import convert, masked, masked_loss
 from dgl_tuplepack.planning.histogram import SizeHistogram, load_example
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing.fit import NAMES
 from dgl_tuplepack.planning.plan import PackPlan, summarise
 from dgl_tuplepack.planning.sizes import HOMOGENEOUS, GraphSizes
+from dgl_tuplepack.sampling.static_sampler import StaticBatchSampler
 from dgl_tuplepack.storage.graph_store import GraphStore
 from dgl_tuplepack.tools.drawing import axes_or_new
 from dgl_tuplepack.tools.plots import plan_by, plot_fill, plot_methods, plot_sizes, save_picture
@@ -82,22 +82,31 @@ def _compare(
     try:
         load("dgl")
     except MissingDependencyError as error:
-        framework, why = "torch", str(error).partition(";")[0]
-        console.print(f"Using plain tensors and a network without DGL: {why}.", markup=False)
-    rows = _contenders(histogram, seed)
+        framework, why = "pyg", str(error).partition(";")[0]
+        console.print(f"Using PyG: {why}.", markup=False)
+    network = GIN(framework)
+    loader = _ordinary(store, framework, seed)
+    model = compile(network, loader, disable=release_of(torch.__version__) < OLDEST)
+    step = _Step(model, framework)
+    losses: list[float] = []
+    for epoch in range(epochs):
+        losses += map(step, progress_bar(loader, desc=f"training, epoch {epoch}", leave=False))
+    is_compiled = getattr(getattr(model, "_static_calls", None), "is_compiled", False)
+    # The compiler must not fail, and warn, again.
+    accuracy = _accuracy(model if is_compiled else network, _ordinary(store, framework, seed, shuffle=False))
+
+    rows = _contenders(histogram, store, seed)
     # Of several plans with the fewest packs, choose the last, because the baselines come first.
-    best = min(reversed(rows), key=lambda row: row.plan.num_packs)
-    rows.append(Contender(f"{best.name}, compiled", best.plan, compiled=True))
-    if not _measure(rows, store, framework, seed):
-        # Without a working compiler, this row would repeat another.
-        rows = [row for row in rows if not row.compiled]
-    losses, accuracy = _train(best.plan, store, framework, epochs, seed)
+    best = min(reversed(rows), key=lambda row: row.summary["packs"])
+    if is_compiled:
+        rows.append(_two_lines(histogram, loader))
+    _measure(rows, step, _Step(convert(copy.deepcopy(network), verbose=False), framework))
     console.print(_table(rows, best))
     window = max(1, len(losses) // 10)
     first, last = float(np.mean(losses[:window])), float(np.mean(losses[-window:]))
     console.print(
-        f"Training a GIN on the packs of '{best.name}', filled with other graphs in each epoch, to recognise "
-        f"molecules with an N-O bond: {len(losses)} steps, mean loss "
+        f"Training a GIN by the two lines, {'compiled' if is_compiled else 'but uncompiled'}, on shuffled batches of "
+        f"{GRAPHS_PER_BATCH}, to recognise molecules with an N-O bond: {len(losses)} steps, mean loss "
         f"{first:.3f} over the first {window} steps, {last:.3f} over the last {window} steps. "
         f"Accuracy on all {len(store):,} molecules: {accuracy:.2%}."
     )
@@ -110,109 +119,103 @@ def _compare(
         "packs_per_batch": PACKS_PER_BATCH,
         "contenders": [row.to_dict() for row in rows],
         "training": {
-            "plan": best.name, "steps": len(losses), "first_loss": first, "last_loss": last, "accuracy": accuracy,
+            "compiled": is_compiled, "steps": len(losses), "first_loss": first, "last_loss": last, "accuracy": accuracy,
         },
         "pictures": [str(path) for path in pictures],
     }  # fmt: skip
 
 
-def _loader(store: GraphStore, plan: PackPlan, seed: int) -> PackedLoader:
-    return packed_loader(store, limits=LIMITS, plan=plan, packs_per_batch=PACKS_PER_BATCH, seed=seed)
+def _ordinary(store: GraphStore, framework: str, seed: int, shuffle: bool = True) -> PackedLoader:
+    """Return a loader of ordinary batches of the framework."""
+    # 32,901 molecules would end with a batch of a single one, which batch norms do not survive.
+    drop_last = shuffle and len(store) >= GRAPHS_PER_BATCH
+    if framework == "dgl":
+        return packed_loader(store, batch_size=GRAPHS_PER_BATCH, shuffle=shuffle, seed=seed, drop_last=drop_last)
+    # The store does not come from PyG, so `packed_loader` would make DGLGraphs.
+    sampler = StaticBatchSampler(store, GRAPHS_PER_BATCH, shuffle=shuffle, seed=seed, drop_last=drop_last)
+    return PackedLoader(store.batched(framework="pyg"), sampler=sampler, padded=False)
 
 
-class _Trainer:
-    """A small GIN and its optimiser; a call trains on one batch, compiled or not, and returns the loss."""
+def _parts(batch: Any) -> tuple[Any, Tensor]:
+    """Return the graph and the labels of an ordinary batch."""
+    graph, labels = batch if isinstance(batch, tuple | list) else (batch, batch.y)
+    return graph, labels
 
-    def __init__(self, framework: str, learning_rate: float = 2e-3) -> None:
-        nodes, bonds = nn.Embedding(NUM_ATOM_KINDS, _WIDTH), (lambda: nn.Embedding(NUM_BOND_KINDS, _WIDTH))
-        self.model = MaskedGIN(nodes, bonds, "kind", width=_WIDTH, framework=framework)
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=learning_rate)
-        self.losses = nn.BCEWithLogitsLoss(reduction="none")
-        self.compiled_loss = compile(self.loss, disable=release_of(torch.__version__) < OLDEST)
 
-    def loss(self, batch: PaddedBatch | BatchTensors, count: float | Tensor) -> Tensor:
-        return masked_loss(self.losses, self.model(batch), batch.labels, batch, count=count)
+class _Step:
+    """A model and its optimiser; a call trains on one batch, ordinary or padded, and returns the loss."""
 
-    def __call__(self, batch: PaddedBatch, count: float, compiled: bool = False) -> float:
-        loss = self.compiled_loss(batch.tensors, torch.tensor(count)) if compiled else self.loss(batch, count)
+    def __init__(self, model: nn.Module, framework: str) -> None:
+        self.model, self.attribute = model, "graph" if framework == "dgl" else "pyg"
+        self.optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
+        self.loss, self.losses = nn.BCEWithLogitsLoss(), nn.BCEWithLogitsLoss(reduction="none")
+
+    def __call__(self, batch: Any) -> float:
+        if isinstance(batch, PaddedBatch):
+            with masked(batch):
+                out = self.model(getattr(batch, self.attribute))
+            # The `count` does not affect the speed, so any number will do.
+            loss: Any = masked_loss(self.losses, out, batch.labels, batch, count=GRAPHS_PER_BATCH)
+        else:
+            graph, labels = _parts(batch)
+            loss = self.loss(self.model(graph), labels)
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
-        return loss.item()
+        return float(loss.detach())
+
+
+def _accuracy(model: nn.Module, loader: PackedLoader) -> float:
+    model.eval()
+    with torch.no_grad():
+        right = torch.cat([(model(graph) > 0) == labels.bool() for graph, labels in map(_parts, loader)])
+    model.train()
+    return float(right.double().mean())
 
 
 # Measured rounds, and steps of each contender in a round.
 _ROUNDS, _STEPS = 5, 4
 
 
-def _measure(rows: list[Contender], store: GraphStore, framework: str, seed: int) -> bool:
-    """Measure and set the speed of each contender; return whether compilation succeeded.
+def _measure(rows: list[Contender], ordinary: _Step, padded: _Step) -> None:
+    """Measure and set the speed of each contender.
 
     The contenders take turns, so that a busy moment of the machine does not slow only one of them.
     """
-
-    def batches_of(plan: PackPlan) -> Iterator[PaddedBatch]:
-        loader = _loader(store, plan, seed)
-        for epoch in itertools.count():
-            loader.set_epoch(epoch)
-            yield from loader
-
-    trainer = _Trainer(framework)
-    streams = [batches_of(row.plan) for row in rows]
+    # Each iteration of a loader is another epoch.
+    streams = [itertools.chain.from_iterable(itertools.repeat(row.loader)) for row in rows]
     seconds: list[list[float]] = [[] for _ in rows]
     turns = [(round_number, row) for round_number in range(_ROUNDS + 1) for row in range(len(rows))]
     for round_number, row in progress_bar(turns, desc="measuring each method", leave=False):
-        # Round 0 is not measured: its only step warms up and compiles.
+        # Round 0 is not measured: its only step warms up.
         for _ in range(_STEPS if round_number else 1):
             begin = time.perf_counter()
-            batch = next(streams[row])
-            # The `count` of the loss does not affect the speed, so any number will do.
-            trainer(batch, len(batch.graph_mask), rows[row].compiled)
+            (padded if rows[row].plan else ordinary)(next(streams[row]))
             if round_number:
                 seconds[row].append(time.perf_counter() - begin)
     for contender, measured in zip(rows, seconds, strict=True):
-        graphs_per_step = contender.plan.histogram.num_graphs / contender.plan.num_packs * PACKS_PER_BATCH
-        contender.graphs_per_second = graphs_per_step / statistics.median(measured)
-    return getattr(trainer.compiled_loss, "is_compiled", False)
-
-
-def _train(plan: PackPlan, store: GraphStore, framework: str, epochs: int, seed: int) -> tuple[list[float], float]:
-    """Train a new network; return the losses of all steps, and its accuracy on all graphs."""
-    loader, trainer = _loader(store, plan, seed), _Trainer(framework)
-    losses: list[float] = []
-    for epoch in range(epochs):
-        loader.set_epoch(epoch)
-        bar = progress_bar(loader, desc=f"training, epoch {epoch}", leave=False)
-        losses += [trainer(batch, loader.graphs_per_batch) for batch in bar]
-    predictions = Predictions(len(store))
-    trainer.model.eval()
-    with torch.no_grad():
-        for batch in loader:
-            predictions.add(batch, {"score": trainer.model(batch), "label": batch.labels})
-    found = predictions.result()
-    return losses, float(((found["score"] > 0) == found["label"].bool()).double().mean())
+        contender.graphs_per_second = contender.loader.graphs_per_batch / statistics.median(measured)
 
 
 def _table(rows: list[Contender], best: Contender) -> Table:
     """Return the table of the comparison, with the row `best` in bold."""
-    table = Table(title="One epoch at the same static shape (gap: packs above the lower bound)")
+    table = Table(title="One epoch in batches of a static shape (gap: packs above the lower bound)")
     for heading in ("method", "packs", "gap", "nodes", "edges", "empty", "graphs/s"):
         table.add_column(heading, justify="left" if heading == "method" else "right", no_wrap=True)
     # All plans have the same limits, so the largest of their lower bounds holds for all of them.
-    bound = max(row.plan.lower_bound for row in rows)
+    bound = max(row.plan.lower_bound for row in rows if row.plan)
     for row in rows:
-        summary = row.to_dict()
-        efficiency = [f"{value:.2%}" for value in summary["efficiency"].values()]
-        numbers = (summary["packs"], summary["packs"] - bound, summary["empty_slots"]["nodes"], row.graphs_per_second)
-        packs, gap, empty, speed = (f"{number:,.0f}" for number in numbers)
-        table.add_row(row.name, packs, gap, *efficiency, empty, speed, style="bold green" if row is best else None)
+        packs = [f"{number:,}" for number in (row.plan.num_packs, row.plan.num_packs - bound)] if row.plan else ["", ""]
+        efficiency = [f"{value:.2%}" for value in row.summary["efficiency"].values()]
+        numbers = (f"{number:,.0f}" for number in (row.summary["empty_slots"]["nodes"], row.graphs_per_second))
+        table.add_row(row.name, *packs, *efficiency, *numbers, style="bold green" if row is best else None)
     table.caption = (
         "plain batching: one graph per pack, because only one graph is sure to fit; next fit: in random order, as "
         "dynamic batch samplers do; "
         "empty: node slots that hold padding; "
         "graphs/s: fetching, collating and training a small GIN on the CPU, by the median time of a step"
-        + "; compiled: the same network and packs with tp.compile"
-        * any(row.compiled for row in rows)
+        + f"; batches of {GRAPHS_PER_BATCH}: ordinary shuffled batches by the two lines, packed_loader and tp.compile, "
+        "padded and compiled inside the model" * any(row.plan is None for row in rows)
     )
     return table
 
@@ -222,9 +225,10 @@ def _draw(histogram: SizeHistogram, rows: list[Contender], best: Contender, out:
     sizes.figure.suptitle(f"Sizes of {histogram.num_graphs:,} graphs (ogbg-molhiv, training)")
     # Titles of subfigures are above the legends; titles of Axes would overlap the legends.
     left, right = load("matplotlib.figure").Figure(figsize=(13, 5.8), layout="constrained").subfigures(1, 2)
+    assert best.plan is not None
     fill = plot_fill(best.plan, left.add_subplot())
     left.suptitle(f"Fill of the packs: {best.name}")
-    plot_methods({row.name: row.plan for row in rows}, right.add_subplot())
+    plot_methods({row.name: row.plan for row in rows if row.plan}, right.add_subplot())
     right.suptitle("Packs of each method")
     pictures = {out / "sizes.png": sizes, out / "fill.png": fill}
     for path, ax in pictures.items():
@@ -234,85 +238,74 @@ def _draw(histogram: SizeHistogram, rows: list[Contender], best: Contender, out:
 
 @dataclass
 class Contender:
-    """One row of the table that the demo prints: a batching method, its plan and its speed."""
+    """One row of the table that the demo prints: a batching method, its loader, its plan if it has one, its speed."""
 
     name: str
-    plan: PackPlan
+    loader: PackedLoader
+    summary: dict[str, Any]
+    plan: PackPlan | None = None
     graphs_per_second: float = 0.0
-    compiled: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
-        return {"name": self.name, "graphs_per_second": self.graphs_per_second, **summarise(self.plan)}
+        return {"name": self.name, "graphs_per_second": self.graphs_per_second, **self.summary}
 
 
-def _contenders(histogram: SizeHistogram, seed: int) -> list[Contender]:
-    """Make a plan with each method; the baselines come first."""
+def _contenders(histogram: SizeHistogram, store: GraphStore, seed: int) -> list[Contender]:
+    """Make a plan and a loader of padded packs with each method; the baselines come first."""
     methods: dict[str, Any] = {"plain batching": ("none",), "next fit": ("next_fit",)}
     methods |= {f"best fit, {name}": ("best_fit", name) for name in NAMES} | {"auto": ("auto",)}
-    return [Contender(name, plan) for name, plan in plan_by(methods, histogram, LIMITS, seed).items()]
+    return [
+        Contender(
+            name,
+            packed_loader(store, limits=LIMITS, plan=plan, packs_per_batch=PACKS_PER_BATCH, seed=seed),
+            summarise(plan),
+            plan,
+        )
+        for name, plan in plan_by(methods, histogram, LIMITS, seed).items()
+    ]
 
 
-class PlainGINE(nn.Module):
-    """GINE layer on plain tensors: apply a perceptron to the features of each node plus the sum of its messages."""
-
-    def __init__(self, perceptron: nn.Module) -> None:
-        super().__init__()
-        self.perceptron = perceptron
-
-    def forward(self, x: Tensor, edge_index: Tensor, messages: Tensor) -> Tensor:
-        """Return new node features, ``[V, width]``; `messages` has the encoded edge features, ``[E, width]``."""
-        src, dst = edge_index
-        result: Tensor = self.perceptron(x.index_add(0, dst, (x.index_select(0, src) + messages).relu()))
-        return result
-
-
-def _mean_by_slot(x: Tensor, slots: Tensor, number: int) -> Tensor:
-    """Return the mean of the rows of `x` in each of `number` graph slots, or 0 for a slot without rows."""
-    counts = x.new_zeros(number).index_add(0, slots, x.new_ones(len(slots)))
-    return x.new_zeros(number, x.shape[1]).index_add(0, slots, x) / counts.clamp(min=1).unsqueeze(1)
+def _two_lines(histogram: SizeHistogram, loader: PackedLoader) -> Contender:
+    """Return the row of the two lines, whose model pads each batch to the shape of the loader."""
+    shape, graphs = cast(Limits, loader.shape), loader.graphs_per_batch
+    slots = {name: len(loader) * shape.maxima[name] for name in shape.components}
+    # Means over all graphs, since each epoch leaves out others.
+    real = {name: len(loader) * graphs * total / histogram.num_graphs for name, total in histogram.totals().items()}
+    summary = {
+        "graphs": histogram.num_graphs, "batches": len(loader), "shape": shape.to_dict(),
+        "efficiency": {name: real[name] / slots[name] for name in slots},
+        "empty_slots": {name: slots[name] - real[name] for name in slots},
+    }  # fmt: skip
+    return Contender(f"batches of {GRAPHS_PER_BATCH}", loader, summary)
 
 
-class MaskedGIN(nn.Module):
-    """GIN with edge features (GINE), masked batch norm and a mean readout.
+class GIN(nn.Module):
+    """GIN with edge features (GINE), batch norms and a mean readout, for batches of DGL or PyG.
 
     Source: Hu et al. 2020, "Strategies for pre-training graph neural networks" (GINE); Xu et al. 2019 (GIN).
-
-    `encode_nodes` maps node features ``[V, ...]`` to ``[V, width]``; `encode_edges` makes such a module for the edge
-    features of each layer. `feature` is the name of both features; `framework` is "dgl" or "torch".
     """
 
-    def __init__(
-        self,
-        encode_nodes: nn.Module,
-        encode_edges: Callable[[], nn.Module],
-        feature: str,
-        num_outputs: int = 1,
-        width: int = 64,
-        num_layers: int = 3,
-        framework: str = "dgl",
-    ) -> None:
+    def __init__(self, framework: str, num_layers: int = 3) -> None:
         super().__init__()
-        gine = load("dgl.nn.pytorch").GINEConv if framework == "dgl" else PlainGINE
-        self.framework, self.feature = framework, feature
-        self.encode_nodes = encode_nodes
-        self.encode_edges = nn.ModuleList(encode_edges() for _ in range(num_layers))
-        perceptrons = (
-            nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width)) for _ in range(num_layers)
-        )
-        self.layers = nn.ModuleList(map(gine, perceptrons))
-        self.norms = nn.ModuleList(MaskedBatchNorm1d(width) for _ in range(num_layers))
-        self.head = nn.Linear(width, num_outputs)
+        self.is_dgl, layers = framework == "dgl", range(num_layers)
+        library = load("dgl.nn.pytorch" if self.is_dgl else "torch_geometric.nn")
+        self.pool = library.AvgPooling() if self.is_dgl else library.global_mean_pool
+        self.atoms, self.head = nn.Embedding(NUM_ATOM_KINDS, _WIDTH), nn.Linear(_WIDTH, 1)
+        self.bonds = nn.ModuleList(nn.Embedding(NUM_BOND_KINDS, _WIDTH) for _ in layers)
+        perceptrons = (nn.Sequential(nn.Linear(_WIDTH, _WIDTH), nn.ReLU(), nn.Linear(_WIDTH, _WIDTH)) for _ in layers)
+        self.layers = nn.ModuleList(map(library.GINEConv, perceptrons))
+        self.norms = nn.ModuleList(nn.BatchNorm1d(_WIDTH) for _ in layers)
 
-    def forward(self, batch: PaddedBatch | BatchTensors) -> Tensor:
-        """Return the outputs of each graph slot, ``[G, num_outputs]``; those of padding are arbitrary but finite."""
-        x = self.encode_nodes(batch.node_features[self.feature])
-        graph: Any = batch.graph if self.framework == "dgl" else torch.stack([batch.src, batch.dst])
-        for encode_edges, layer, norm in zip(self.encode_edges, self.layers, self.norms, strict=True):
-            edges = encode_edges(batch.edge_features[self.feature])
-            out = layer(graph, x, edges) if self.framework == "dgl" else layer(x, graph, edges)
-            x = x + torch.relu(norm(out, batch.node_mask))
-        result: Tensor = self.head(_mean_by_slot(x, batch.node_graph_slots, batch.graph_mask.shape[0]))
+    def forward(self, graph: Any) -> Tensor:
+        """Return a logit for each graph of a DGLGraph or of PyG's Batch, ``[G, 1]``."""
+        kinds, of_edges = (graph.ndata["kind"], graph.edata["kind"]) if self.is_dgl else (graph.kind, graph.edge_kind)
+        x = self.atoms(kinds)
+        for bonds, layer, norm in zip(self.bonds, self.layers, self.norms, strict=True):
+            edges = bonds(of_edges)
+            x = x + norm(layer(graph, x, edges) if self.is_dgl else layer(x, graph.edge_index, edges)).relu()
+        pooled = self.pool(graph, x) if self.is_dgl else self.pool(x, graph.batch, graph.num_graphs)
+        result: Tensor = self.head(pooled)
         return result
 
 
