@@ -270,8 +270,7 @@ def _with_room_for_padding(slots: dict[Component, int], inputs: Inputs) -> dict[
     neighbours as nodes really have grow from layer to layer, to infinity. Both make gradients of a loss of forces NaN.
     The first enlargement nearly always is enough; another one is another static shape.
     """
-    slots, unused = dict(slots), slots[GRAPHS] - inputs.num_graphs
-    grown: dict[Component, int] = {}
+    slots, grown = dict(slots), dict[Component, int]()
 
     def grow(component: Component, more: int) -> None:
         # Edges and the nodes of their line graph keep equal slots.
@@ -281,7 +280,7 @@ def _with_room_for_padding(slots: dict[Component, int], inputs: Inputs) -> dict[
             grown[c] = grown.get(c, 0) + more
 
     for i, graph in enumerate(inputs.graphs):
-        for e in graph.edge_types if graph.has_positions and unused > 0 else ():
+        for e in graph.edge_types if graph.has_positions else ():
             nodes, edges = (i, e[2]), (i, e)
             degree = max(slots[edges] / max(slots[nodes], 1), 1.0)
             more = 0 if nodes in grown else max(8, slots[nodes] // 32)
@@ -289,10 +288,8 @@ def _with_room_for_padding(slots: dict[Component, int], inputs: Inputs) -> dict[
                 more = max(8, 2 * more)
             grow(nodes, more)
             missing = slots[nodes] - graph.counts[e[2]]
-            # Graphs of padding have pairs of nodes, and one has a single node more; all get equally many edges.
-            needed = unused * (2 * -(-(missing // 2) // unused) + missing % 2)
             more = math.ceil(degree * grown[nodes])
-            while slots[edges] + more - graph.counts[e] < needed:
+            while slots[edges] + more - graph.counts[e] < missing:
                 more *= 2
             grow(edges, more)
     return slots

@@ -35,8 +35,9 @@ def pad_edges(
     """Append edges to `ends` (source and destination) until `all_ends` are full; they join nodes of padding.
 
     `nodes` has the numbers of source and destination nodes of each graph of padding, `first_nodes` the first of them.
-    `all_counts` gets the edges of each graph. In a graph, edges join each node to the next one; graphs with a single
-    node get edges only if there are no others. The caller makes sure that some graph has nodes of both types.
+    `all_counts` gets the edges of each graph, in proportion to its destination nodes, so if there are at least as many
+    edges as nodes, each node has one. In a graph, edges join each node to the next one; graphs with a single node get
+    edges only if there are no others. The caller makes sure that some graph has nodes of both types.
     """
     (src, dst), (sources, destinations), (all_src, all_dst) = ends, nodes, all_ends
     real, graphs, missing = len(counts), len(sources), len(all_src) - len(src)
@@ -44,13 +45,13 @@ def pad_edges(
     all_dst[: len(dst)] = dst
     for g in range(real):
         all_counts[g] = counts[g]
-    # Graphs with more than `least` nodes of both types get edges.
+    # Graphs with more than `least` nodes of both types get edges; `allowed` counts their destination nodes.
     least, allowed = 1, 0
     for _ in range(2):
         if allowed == 0:
             for g in range(graphs):
                 if min(sources[g], destinations[g]) > least:
-                    allowed += 1
+                    allowed += destinations[g]
             if allowed == 0:
                 least = 0
     before, at = 0, len(src)
@@ -58,8 +59,8 @@ def pad_edges(
     for g in range(graphs):
         number = 0
         if allowed > 0 and min(sources[g], destinations[g]) > least:
-            number = missing // allowed + (1 if before < missing % allowed else 0)
-            before += 1
+            number = missing * (before + destinations[g]) // allowed - missing * before // allowed
+            before += destinations[g]
         all_counts[real + g] = number
         for i in range(number):
             all_src[at] = first_source + i % sources[g]
