@@ -93,12 +93,12 @@ def check_call(
             **settings,
         )  # fmt: skip
 
-    # Random numbers of dropout, and the random states afterwards, are those of a run with padding, if there is one.
+    # Random numbers, and the random states afterwards, are those of a run with padding, if there is one.
     given: dict[str, Any] = {}
     try:
         drawing = reference = run(padded or function)
         if padded is not None:
-            given = {"dropout_draws": reference.dropout_draws}
+            given = {"random_numbers": reference.random_numbers}
             reference = run(**given)
     except Exception as error:
         first_line = str(error).partition("\n")[0][:200]
@@ -108,11 +108,9 @@ def check_call(
     buffer_ids = {id(each) for each in buffers_of(modules).values()}
     if written_names := [names[each] for each in written_ids if each not in buffer_ids]:
         return Checked(writes=", ".join(written_names[:3]))
-    if reference.draws and (padded is not None or not same_draws):
-        functions = ", ".join(sorted(reference.draws))
-        if padded is not None:
-            return Checked(skipped=f"with padding, other random numbers are drawn in {functions}")
-        return Checked(skipped=f"compiled code draws different random numbers in {functions}")
+    if padded is not None and reference.other_draws:
+        functions = ", ".join(sorted(reference.other_draws))
+        return Checked(skipped=f"with padding, other random numbers are drawn in {functions}")
     expected = _values(reference.outputs, reference.gradients, reference.buffers)
     if not any(group == "output" for group, _ in expected):
         return Checked(skipped="it returns no tensors")
@@ -137,8 +135,12 @@ def check_call(
         }
         if difference := difference_of(with_padding, expected, names, rerun, ("with padding", "without")):
             return Checked(with_padding=difference)
+    different = drawing.draws if not same_draws else set()
     if drawing.has_other_dropout:
-        return Checked(skipped="compiled code draws different random numbers in dropout")
+        different = different | {"dropout"}
+    if different:
+        agree = "" if padded is None else "padding changes nothing, but "
+        return Checked(skipped=f"{agree}compiled code draws different random numbers in {', '.join(sorted(different))}")
     found = _run_compiled(compiled, args, kwargs, modules, reference, drawing.random_states)
     if found is None:
         return Checked(skipped="compiled code draws different random numbers")
@@ -263,6 +265,10 @@ def difference_of(
     if not ratios:
         return ""
     worst = max(ratios, key=lambda key: ratios[key])
+    if not expected[worst].is_floating_point() and not expected[worst].is_complex():
+        other = int((found[worst] != expected[worst]).sum())
+        entries = f"{other} of {found[worst].numel()} entries of {_title(worst, names)}"
+        return f"{entries} are others {ways[0]} than {ways[1]}"
     size = scales[worst] or 1
     return (
         f"{_title(worst, names)} is {_shown(found[worst])} {ways[0]} and {_shown(expected[worst])} {ways[1]}, a "
@@ -373,4 +379,7 @@ def _title(key: _Key, names: Mapping[Any, str]) -> str:
 
 def _shown(value: Tensor) -> str:
     """Return the only number of a tensor, or else its norm, as text."""
-    return f"{value.item():.6g}" if value.numel() == 1 else f"of norm {_norm(value):.6g}"
+    if value.numel() == 1:
+        return f"{value.item():.6g}"
+    others = value.numel() - int(value.isfinite().sum())
+    return f"of norm {_norm(value):.6g}" + (f" besides {others} entries of NaN or infinity" if others else "")

@@ -31,6 +31,11 @@ _EXACT = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.flo
 # Casts to less than float64; an exact run casts to float64 instead.
 _CASTS = (Tensor.float, Tensor.half, Tensor.bfloat16)
 _DROPOUT = torch.nn.functional.dropout
+# Functions that draw each entry alike, so that the numbers of a run without padding may be the first of one with it.
+_BY_ENTRY = frozenset(
+    f"{name}{ending}" for name in ("rand", "randn", "randint", "bernoulli", "normal", "uniform", "exponential")
+    for ending in ("", "_", "_like")
+)  # fmt: skip
 
 _running = threading.local()
 
@@ -67,12 +72,14 @@ class Reference(NamedTuple):
     copies: list[Copied]
     # Names of the functions that drew random numbers, except dropout that drew them as compiled code does.
     draws: set[str]
+    # Those of them that could not use the random numbers that were given.
+    other_draws: set[str]
     # States of torch's random generators after the call.
     random_states: list[Tensor]
     # dtype of the random numbers of each call of dropout, in the order of the calls.
     dropout_dtypes: list[torch.dtype]
-    # The random numbers of each call of dropout that drew them as compiled code does.
-    dropout_draws: list[Tensor]
+    # The random numbers that were drawn by entry: by dropout as in compiled code, and by the functions `_BY_ENTRY`.
+    random_numbers: list[Tensor]
     # Whether some call of dropout drew them, but compiled code does not.
     has_other_dropout: bool
     # Whether the function computed gradients and freed their graph, so that no gradients of `outputs` exist.
@@ -94,17 +101,17 @@ def run_on_copies(
     exact: bool = False,
     uniform_dropout: bool = False,
     dropout_dtypes: Sequence[torch.dtype] = (),
-    dropout_draws: Sequence[Tensor] | None = None,
+    random_numbers: Sequence[Tensor] | None = None,
     always_uniform: bool = False,
 ) -> Reference:
     """Run `function` on copies made by `copy`, in float64 if `exact`; random generators and `modules` stay unchanged.
 
     With `uniform_dropout`, dropout draws as our pass makes compiled code draw; if `exact`, in the `dropout_dtypes` of
-    an earlier run, so that both have the same masks. `dropout_draws` are the random numbers of a run with padding,
-    whose first rows dropout then uses. With `always_uniform`, dropout draws so even where compiled code does not.
+    an earlier run, so that both have the same masks. `random_numbers` are those of a run with padding, whose first
+    rows are then used. With `always_uniform`, dropout draws so even where compiled code does not.
     """
     argument_ids = {id(value) for value in tensors_of((args, kwargs), "").values()}
-    mode = _Copies(argument_ids, copy, exact, uniform_dropout, dropout_dtypes, dropout_draws, always_uniform)
+    mode = _Copies(argument_ids, copy, exact, uniform_dropout, dropout_dtypes, random_numbers, always_uniform)
     _running.value = True
     try:
         with kept_generators(), modules_kept(modules):
@@ -125,9 +132,10 @@ def run_on_copies(
         buffers,
         copies,
         mode.draws,
+        mode.other_draws,
         states_after,
         mode.dropout_dtypes,
-        mode.draws_of_dropout,
+        mode.random_numbers,
         mode.has_other_dropout,
         mode.frees_graph,
     )
@@ -174,19 +182,19 @@ class _Copies(TorchFunctionMode):
 
     def __init__(
         self, arguments: set[int], copy: Callable[[Tensor], Tensor], exact: bool, uniform_dropout: bool,
-        dropout_dtypes: Sequence[torch.dtype], dropout_draws: Sequence[Tensor] | None, always_uniform: bool,
+        dropout_dtypes: Sequence[torch.dtype], random_numbers: Sequence[Tensor] | None, always_uniform: bool,
     ) -> None:  # fmt: skip
         super().__init__()
         # `arguments`: ids of the tensors in the arguments of the call. `copies`: id of the original -> `Copied`.
         self.copies: dict[int, Copied] = {}
-        self.draws: set[str] = set()
+        self.draws, self.other_draws = set[str](), set[str]()
         self._arguments, self._copy, self._exact = arguments, copy, exact
         self._uniform_dropout, self._always_uniform = uniform_dropout, always_uniform
         self.has_other_dropout = self.frees_graph = False
         self.dropout_dtypes: list[torch.dtype] = []
         self._earlier_dtypes = iter(dropout_dtypes)
-        self.draws_of_dropout: list[Tensor] = []
-        self._given_draws = None if dropout_draws is None else iter(dropout_draws)
+        self.random_numbers: list[Tensor] = []
+        self._given_numbers = None if random_numbers is None else iter(random_numbers)
         # Copies, and tensors that the run itself made, by ``id``; none of them is copied again.
         self._made: dict[int, weakref.ref[Tensor]] = {}
 
@@ -203,7 +211,7 @@ class _Copies(TorchFunctionMode):
         if result is None:
             result = func(*args, **kwargs)
             if not all(map(torch.equal, before, random_states())):
-                self.draws.add(getattr(func, "__name__", str(func)))
+                result = self._drawn(getattr(func, "__name__", str(func)), result)
         # Constants that the function makes become float64 too.
         if self._exact and isinstance(result, Tensor) and result.dtype in _EXACT and result.grad_fn is None:
             result = result.to(_EXACT[result.dtype])
@@ -260,27 +268,40 @@ class _Copies(TorchFunctionMode):
         if not (training and 0 < p < 1 and not inplace and (is_uniform or self._always_uniform)):
             return None
         self.has_other_dropout |= not is_uniform
-        if self._given_draws is None:
+        if self._given_numbers is None:
             drawn: Tensor | None = torch.rand(input.shape, dtype=dtype, device=input.device)
         else:
-            drawn = self._cut_draws(input)
+            drawn = self._next_numbers(input)
         if drawn is None:
             return None
-        self.draws_of_dropout.append(drawn)
+        self.random_numbers.append(drawn)
         kept = drawn > p
         return kept * input * (1.0 / (1.0 - p))
 
-    def _cut_draws(self, input: Tensor) -> Tensor | None:
-        """Return the next numbers that were given, cut to the shape of the input; None if they do not cover it."""
-        assert self._given_draws is not None
-        drawn = next(self._given_draws, None)
+    def _drawn(self, name: str, drawn: Any) -> Any:
+        """Note a function that drew random numbers; return the given ones in their place, if there are any."""
+        self.draws.add(name)
+        if name in _BY_ENTRY and isinstance(drawn, Tensor):
+            if self._given_numbers is None:
+                self.random_numbers.append(drawn.detach().clone())
+                return drawn
+            given = self._next_numbers(drawn)
+            if given is not None:
+                return drawn.copy_(given) if name.endswith("_") else given.to(drawn.dtype)
+        self.other_draws.add(name)
+        return drawn
+
+    def _next_numbers(self, wanted: Tensor) -> Tensor | None:
+        """Return the next numbers that were given, cut to the shape of `wanted`; None if they do not cover it."""
+        assert self._given_numbers is not None
+        drawn = next(self._given_numbers, None)
         if (
             drawn is None
-            or drawn.ndim != input.ndim
-            or any(a < b for a, b in zip(drawn.shape, input.shape, strict=True))
+            or drawn.ndim != wanted.ndim
+            or any(a < b for a, b in zip(drawn.shape, wanted.shape, strict=True))
         ):
             return None
-        return drawn[tuple(slice(number) for number in input.shape)]
+        return drawn[tuple(slice(number) for number in wanted.shape)]
 
 
 # The search goes this deep into nested objects, and skips containers with more elements than this: an object that

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -121,11 +121,17 @@ class Inputs:
         device: torch.device = self.graphs[0].device
         return device
 
-    def key(self) -> Any:
-        """Return, in a hashable form, what compiled code depends on beside modes and static shapes."""
+    def key(self, required: Collection[str]) -> Any:
+        """Return, in a hashable form, what compiled code depends on beside modes and static shapes.
+
+        Whether the tensors named in `required` have gradients does not matter.
+        """
         others = {} if self.has_tensor_graph else self.tensors
-        tensors = tuple((name, x.dtype, x.shape[1:], x.device, x.requires_grad) for name, x in others.items())
-        return tuple(graph.key() for graph in self.graphs), tensors, _key_of(self.args), _key_of(self.kwargs)
+        tensors = tuple(
+            (name, x.dtype, x.shape[1:], x.device, x.requires_grad and name not in required)
+            for name, x in others.items()
+        )
+        return tuple(graph.key(required) for graph in self.graphs), tensors, _key_of(self.args), _key_of(self.kwargs)
 
     def filled(self, graphs: Sequence[Any], tensors: Sequence[Tensor]) -> tuple[Any, Any]:
         """Return the arguments with `graphs` and `tensors` in place of the marks."""

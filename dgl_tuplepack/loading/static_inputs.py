@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -186,9 +186,13 @@ class DglInput:
     undecided: Mapping[str, Tensor] = {}
     problem = ""
 
-    def key(self) -> Any:
-        """Return, in a hashable form, what compiled code depends on beside static shapes."""
-        features = tuple((t, *((n, *_signature(x)) for n, x in each.items())) for t, each in self.features.items())
+    def key(self, required: Collection[str]) -> Any:
+        """Return, in a hashable form, what compiled code depends on beside static shapes; see `Inputs.key`."""
+        features = tuple(
+            (t, n, x.dtype, x.shape[1:], x.requires_grad and _name_of(t, n) not in required)
+            for t, of_type in self.features.items()
+            for n, x in of_type.items()
+        )
         return "dgl", self.value.idtype, self.device, features
 
     def padded(self, padding: Padding) -> tuple[tuple[Tensor, ...], None]:
@@ -214,8 +218,8 @@ class DglInput:
         graph = self.value.local_var()
         for t, of_type in self.features.items():
             frame = (graph.nodes if isinstance(t, str) else graph.edges)[t].data
-            for name, x in of_type.items():
-                frame[name] = changed(x)
+            for name, x in _unlike({name: changed(x) for name, x in of_type.items()}):
+                frame[name] = x
         return graph
 
     def snapshot(self, graph: Any) -> dict[Any, dict[str, Any]]:
@@ -243,14 +247,22 @@ class DglInput:
         return any(self.counts[e[2]] and not self.value.in_degrees(etype=e).all() for e in self.edge_types)
 
 
+def _unlike(features: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """Yield features by name, no tensor twice: a model sets a feature if its tensor is another one afterwards.
+
+    A batch that a model saw before may have a tensor under two names, which have different tensors with padding.
+    """
+    seen = set[int]()
+    for name, x in features.items():
+        made = x.view_as(x) if id(x) in seen else x
+        seen.add(id(made))
+        yield name, made
+
+
 def _name_of(t: GraphType, name: str) -> str:
     kind = "ndata" if isinstance(t, str) else "edata"
     of = "" if t in (NODE_TYPE, EDGE_TYPE) else f"[{(t if isinstance(t, str) else t[1])!r}]"
     return f"{kind}[{name!r}]{of}"
-
-
-def _signature(x: Tensor) -> tuple[Any, ...]:
-    return x.dtype, x.shape[1:], x.requires_grad
 
 
 def _tensor_graph(
@@ -339,7 +351,7 @@ class PygInput:
 
     def _sort(self, t: Any, name: str, x: Tensor, levels: Mapping[str, str | None]) -> None:
         """Decide which rows a tensor has: by its storage, by the loader's levels, or by its name."""
-        title = name if t is None else f"{name}[{(t if isinstance(t, str) else t[1])!r}]"
+        title = _title(t, name)
         rows: Any = t
         if t is None and not self._is_flat:
             rows = GRAPHS[1]
@@ -359,18 +371,20 @@ class PygInput:
             self._rows[t, name] = rows
             self.kinds[title] = x, rows
 
-    def key(self) -> Any:
-        """Return, in a hashable form, what compiled code depends on beside static shapes."""
+    def key(self, required: Collection[str]) -> Any:
+        """Return, in a hashable form, what compiled code depends on beside static shapes; see `Inputs.key`."""
         attributes = tuple(
-            (t, *((n, self._key_of(t, n, x)) for n, x in each.items())) for t, each in self.attributes.items()
+            (t, *((n, self._key_of(t, n, x, required)) for n, x in each.items())) for t, each in self.attributes.items()
         )
         return type(self.value), self.device, attributes
 
-    def _key_of(self, t: Any, name: str, x: Any) -> Any:
+    def _key_of(self, t: Any, name: str, x: Any, required: Collection[str]) -> Any:
         if not isinstance(x, Tensor):
             # PyG keeps a number of nodes as a number, which is replaced.
             return type(x) if name == "num_nodes" or not isinstance(x, bool | int | float | None) else (type(x), x)
-        return x.dtype if (t, name) in self._ends else _signature(x)
+        if (t, name) in self._ends:
+            return x.dtype
+        return x.dtype, x.shape[1:], x.requires_grad and _title(t, name) not in required
 
     def padded_attributes(
         self, padding: Padding, decided: Mapping[str, GraphType | None]
@@ -419,7 +433,13 @@ class PygInput:
 
     def copied(self, changed: Callable[[Tensor], Tensor] = lambda x: x) -> Any:
         """Return the batch with attributes that can be set without changing the user's batch."""
-        return copy.copy(self.value)
+        batch = copy.copy(self.value)
+        for t, of_type in self.attributes.items():
+            given = {name: x for name, x in of_type.items() if isinstance(x, Tensor)}
+            if len({*map(id, given.values())}) < len(given):
+                for name, x in _unlike(given):
+                    self._storage(batch, t)[name] = x
+        return batch
 
     def snapshot(self, batch: Any) -> dict[Any, dict[str, Any]]:
         """Return the attributes of a copy of the batch by type."""
@@ -491,6 +511,10 @@ class TensorInput(PygInput):
             rows = NODE_TYPE if name == "batch" else rows
             found[name] = x.narrow(dim, 0, numbers[rows]) if rows is not None else x
         return found
+
+
+def _title(t: Any, name: str) -> str:
+    return name if t is None else f"{name}[{(t if isinstance(t, str) else t[1])!r}]"
 
 
 def _types_of_flat(components: Sequence[str], batch: Any) -> tuple[list[str], list[EdgeType]]:

@@ -154,6 +154,8 @@ class StaticCalls:
         self._rows = Rows(rows)
         self._masking: Masking | None = None
         self._calls: dict[Any, StaticCall] = {}
+        # Names of arguments whose gradients the model itself requires; a batch that is used again requires them before.
+        self._required: set[str] = set()
         self._said: set[str] = set()
         self._undecided, self._may_be_lazy = 0, True
         self._lock = threading.RLock()
@@ -181,6 +183,7 @@ class StaticCalls:
         if call is None:
             return self._forward(*args, **kwargs)
         captured = call(inputs)
+        self._required.update(call.required)
         for (i, t, name), value in captured.written.items():
             inputs.graphs[i].write(t, name, value)
         return mapped(captured.output, lambda x: inputs.graphs[x.place].value if isinstance(x, GraphAt) else x)
@@ -200,7 +203,12 @@ class StaticCalls:
                     "graph; say so by compile(..., rows={NAME: 'nodes', 'edges', 'graphs' or None})"
                 )
             return None
-        fitting = self._fitting(inputs)
+        if self._masking is None:
+            self._masking = Masking(self._model)
+        if self._masking.refuses_lonely_nodes and any(graph.has_lonely_nodes() for graph in inputs.graphs):
+            # The plain model refuses nodes without incoming edges, with the message of DGL.
+            return None
+        fitting = self._fitting(inputs, self._masking.needs_edges)
         if fitting is None:
             self._say_plain(
                 f"a batch with {_counted(inputs.counts)} does not fit {' or '.join(map(repr, self.shapes))}, less the "
@@ -208,12 +216,7 @@ class StaticCalls:
             )
             return None
         slots, paddings = fitting
-        if self._masking is None:
-            self._masking = Masking(self._model)
-        if self._masking.refuses_lonely_nodes and any(graph.has_lonely_nodes() for graph in inputs.graphs):
-            # The plain model refuses nodes without incoming edges, with the message of DGL.
-            return None
-        key = inputs.key(), tuple(slots.values()), ties_of(inputs.counts, slots)
+        key = inputs.key(self._required), tuple(slots.values()), ties_of(inputs.counts, slots)
         call = self._calls.get(key)
         if call is None:
             with self._lock:
@@ -228,12 +231,12 @@ class StaticCalls:
             self._said.add(reason.partition(" with ")[0])
             warnings.warn(f"{type(self._model).__name__} runs uncompiled for this batch: {reason}.", stacklevel=7)
 
-    def _fitting(self, inputs: Inputs) -> tuple[Slots, list[Padding]] | None:
+    def _fitting(self, inputs: Inputs, needs_edges: bool) -> tuple[Slots, list[Padding]] | None:
         """Return the slots of the first shape that the batch fits, and the padding; None if it fits no shape."""
         carried = [graph.value.__dict__.get("static_shape") for graph in inputs.graphs if graph.value is not None]
         own = next((each for each in carried if each is not None), ())
         for shape in (*(own if isinstance(own, tuple) else (own,)), *self.shapes):
-            slots = slots_by_component(inputs, shape)
+            slots = slots_by_component(inputs, shape, needs_edges)
             if slots is None:
                 continue
             paddings = paddings_of(inputs, slots)
@@ -242,8 +245,11 @@ class StaticCalls:
         return None
 
 
-def slots_by_component(inputs: Inputs, shape: Limits) -> dict[Component, int] | None:
-    """Return the slots of each component of the arguments; None if the shape has other components."""
+def slots_by_component(inputs: Inputs, shape: Limits, needs_edges: bool = False) -> dict[Component, int] | None:
+    """Return the slots of each component of the arguments; None if the shape has other components.
+
+    With `needs_edges`, or with positions, each node of padding has edges.
+    """
     slots: dict[Component, int] = {}
     maxima = shape.maxima
     for i, graph in enumerate(inputs.graphs):
@@ -259,16 +265,17 @@ def slots_by_component(inputs: Inputs, shape: Limits) -> dict[Component, int] | 
             return None
         slots |= {(i, t): maxima[title] for t, title in zip(graph.counts, titles, strict=True)}
     slots[GRAPHS] = shape.graphs or 0
-    slots = _with_room_for_padding(slots, inputs)
+    slots = _with_room_for_padding(slots, inputs, needs_edges)
     return _distinct(slots, inputs.counts) if len(inputs.graphs) == 1 else slots
 
 
-def _with_room_for_padding(slots: dict[Component, int], inputs: Inputs) -> dict[Component, int]:
-    """Return the slots; with positions, more of them, so that nodes of padding have about as many edges as real ones.
+def _with_room_for_padding(slots: dict[Component, int], inputs: Inputs, needs_edges: bool) -> dict[Component, int]:
+    """Return the slots, or more of them, so that nodes of padding have about as many edges as real ones if need be.
 
-    The sum of vectors to no neighbours is 0, and its length has no second derivative. Sums over many times as many
-    neighbours as nodes really have grow from layer to layer, to infinity. Both make gradients of a loss of forces NaN.
-    The first enlargement nearly always is enough; another one is another static shape.
+    With `needs_edges`, a layer refuses nodes without edges. With positions, a model may compute forces: the sum of
+    vectors to no neighbours is 0, and its length has no second derivative. Sums over many times as many neighbours as
+    nodes really have grow from layer to layer, to infinity. Both make gradients of a loss of forces NaN. The first
+    enlargement nearly always is enough; another one is another static shape.
     """
     slots, grown = dict(slots), dict[Component, int]()
 
@@ -280,7 +287,12 @@ def _with_room_for_padding(slots: dict[Component, int], inputs: Inputs) -> dict[
             grown[c] = grown.get(c, 0) + more
 
     for i, graph in enumerate(inputs.graphs):
-        for e in graph.edge_types if graph.has_positions else ():
+        if len(graph.counts) == 2:
+            nodes = i, graph.node_types[0]
+            # A source that is smaller than a batch leaves many graphs of padding, each with two nodes.
+            if 2 * (slots[GRAPHS] - inputs.num_graphs) > slots[nodes] - inputs.counts[nodes] >= 0:
+                grow(nodes, 2 * slots[GRAPHS])
+        for e in graph.edge_types if needs_edges or graph.has_positions else ():
             nodes, edges = (i, e[2]), (i, e)
             degree = max(slots[edges] / max(slots[nodes], 1), 1.0)
             more = 0 if nodes in grown else max(8, slots[nodes] // 32)

@@ -139,6 +139,8 @@ class Masking:
         self._changes: list[tuple[nn.Module, type, type]] = []
         # Whether a layer of DGL refuses nodes without incoming edges outside of the scope.
         self.refuses_lonely_nodes = False
+        # Whether one does inside of the scope too, so that nodes of padding need edges: it has no such attribute.
+        self.needs_edges = False
         for module in model.modules():
             cls: Any = type(module)
             if cls in _NORMS:
@@ -148,6 +150,8 @@ class Masking:
             elif getattr(module, "_allow_zero_in_degree", None) is False:
                 self.refuses_lonely_nodes = True
                 self._changes.append((module, cls, _allowing_lonely_nodes(cls)))
+            elif cls.__name__ == "EGATConv" and cls.__module__.startswith("dgl."):
+                self.refuses_lonely_nodes = self.needs_edges = True
 
     def __enter__(self) -> None:
         for module, _, inside in self._changes:

@@ -137,9 +137,12 @@ def _refusal(
         remedy = f"name one: convert(model, rows={{{name or 'NAME'!r}: {fitting[0]!r}}})"
     else:
         problem = f"has {number} rows, and no component of the batch has that many slots: {slots}"
-        remedy = "give it rows of the batch"
+        remedy = "give it one row for each node, edge or graph"
         if is_norm:
-            remedy += ", or, if the model made these rows (pooled nodes, triplets), their mask as the second argument"
+            remedy += (
+                "; or, if the model made these rows (heads, pooled nodes, triplets), make it a "
+                "tp.nn.MaskedBatchNorm1d, and give it their mask as the second argument"
+            )
     return SchemaError(f"{who} {problem}; {remedy}.")
 
 

@@ -332,3 +332,14 @@ def test_nodes_of_padding_have_about_as_many_edges_as_real_nodes(chains):
         assert len(of_padding) >= 8
         assert of_padding.min() >= 1
         assert of_padding.max() <= 2 * 7 + 1
+
+
+def test_a_batch_that_is_used_again_is_not_compiled_again():
+    torch.manual_seed(0)
+    model, loader = Potential(inside), tp.packed_loader(GRAPHS, batch_size=8)
+    compiled = tp.compile(model, loader, **AOT)
+    data = next(iter(loader))
+    first = [each.detach() for each in compiled(data)]
+    assert data.pos.requires_grad
+    torch.testing.assert_close(first, [each.detach() for each in compiled(data)])
+    assert len(compiled._static_calls._calls) == 1

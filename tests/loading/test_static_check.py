@@ -1,0 +1,203 @@
+"""What a compiled model on ordinary batches notices: results that padding changes, and what cannot be compared."""
+
+import copy
+import warnings
+
+import dgl
+import dgl.function as fn
+import dgl.nn as layers
+import pytest
+import torch
+from torch import nn
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.errors import CompileError
+from tests.loading.test_static_model import EAGER, GRAPHS, Model, convolved, graphs_of, of_graphs, ring, sampler_of
+
+MIXING = {
+    "sum / num_graphs": lambda m, g: convolved(m, g).sum() / g.batch_size,
+    "mean of all rows": lambda m, g: convolved(m, g).mean(),
+    "softmax of all rows": lambda m, g: convolved(m, g).softmax(0),
+    "penalty": lambda m, g: (of_graphs(m, g), convolved(m, g).square().sum()),
+    "own norm": lambda m, g: (lambda h: (h - h.mean(0)) / h.std(0))(convolved(m, g)),
+}
+
+
+@pytest.mark.parametrize("name", MIXING)
+def test_padding_that_changes_a_result_is_an_error(name):
+    model = tp.compile(Model(MIXING[name]), sampler_of(GRAPHS), **EAGER)
+    graph = dgl.batch(GRAPHS[:6])
+    with pytest.raises(CompileError, match="with padding"):
+        model(graph)
+    # Nothing was set or changed.
+    assert [*graph.ndata] == ["x"]
+
+
+def test_with_warn_the_model_stays_plain():
+    model = Model(MIXING["penalty"])
+    compiled = tp.compile(model, sampler_of(GRAPHS), check="warn", **EAGER)
+    graph = dgl.batch(GRAPHS[:6])
+    with pytest.warns(UserWarning, match="runs without padding"):
+        found = compiled(graph)
+    torch.testing.assert_close(found, model(graph), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("edit", [lambda g: dgl.add_self_loop(g), lambda g: g.add_self_loop()])
+def test_changes_of_the_structure_are_an_error_that_names_the_edit(edit):
+    model = tp.compile(Model(lambda m, g: convolved(m, edit(g))), sampler_of(GRAPHS), **EAGER)
+    with pytest.raises(CompileError, match="add_self_loop"):
+        model(dgl.batch(GRAPHS[:6]))
+
+
+class Root(nn.Module):
+    """The square roots of lengths, whose derivative at 0 is not finite."""
+
+    def forward(self, x):
+        return x.pow(2).sum(-1, keepdim=True).sqrt()
+
+
+@pytest.mark.parametrize("is_layer", [False, True])
+def test_gradients_that_padding_breaks_are_traced_to_a_layer(is_layer):
+    def lengths(model, graph):
+        graph.update_all(fn.copy_u("x", "m"), fn.sum("m", "h"))
+        h = model.encode(graph.ndata["h"])
+        graph.ndata["h"] = model.root(h) if is_layer else Root()(h)
+        return dgl.sum_nodes(graph, "h")
+
+    # There is room for 9 nodes of padding, and for 2 edges that end at them.
+    graph = dgl.batch(graphs_of(ring, [5] * 6))
+    model = Model(lengths, encode=nn.Linear(8, 8, bias=False), root=Root())
+    compiled = tp.compile(model, tp.Limits(nodes=39, edges=32, graphs=7), **EAGER)
+    expected = "layer root .Root. makes other gradients" if is_layer else "result of the layer encode .Linear."
+    with pytest.raises(
+        CompileError,
+        match=f"with padding: the gradient.*NaN or infinity with padding.*backward pass.*{expected}",
+    ):
+        compiled(graph)
+
+
+@pytest.mark.parametrize("call", [4, 16])
+def test_a_penalty_that_is_zero_at_first_is_noticed_later(call):
+    def with_penalty(model, graph):
+        return of_graphs(model, graph) + model.weight * model.lin(graph.ndata["x"]).square().mean()
+
+    model = Model(with_penalty)
+    model.register_buffer("weight", torch.zeros((), dtype=torch.float64))
+    compiled = tp.compile(model, sampler_of(GRAPHS), **EAGER)
+    for _ in range(1, call):
+        compiled(dgl.batch(GRAPHS[:6]))
+    model.weight.fill_(1.0)
+    # The training goes on, with right results.
+    with pytest.warns(UserWarning, match=r"gives other results with padding.*runs without padding, uncompiled"):
+        found = compiled(dgl.batch(GRAPHS[:6]))
+    torch.testing.assert_close(found, model(dgl.batch(GRAPHS[:6])))
+
+
+def test_numbers_of_python_that_padding_changes_are_an_error():
+    compiled = tp.compile(Model(lambda m, g: (of_graphs(m, g), g.num_nodes())), sampler_of(GRAPHS), **EAGER)
+    with pytest.raises(
+        CompileError, match=r"returns the numbers .* with padding, and .* without; compute them outside"
+    ):
+        compiled(dgl.batch(GRAPHS[:6]))
+
+
+def test_attributes_with_rows_of_padding_are_said():
+    def setting(model, graph):
+        model.latest = convolved(model, graph)
+        return dgl.sum_nodes(graph, "out")
+
+    compiled = tp.compile(Model(setting), sampler_of(GRAPHS), **EAGER)
+    with pytest.warns(
+        UserWarning, match=r"Model sets Model\.latest in its forward pass, with rows of padding; return it"
+    ):
+        compiled(dgl.batch(GRAPHS[:6]))
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_ranks_that_wait_for_each_other_check_the_same_calls(monkeypatch, ranks):
+    # Half a batch can be compared only if it fits the shape, which depends on the batch of each rank.
+    monkeypatch.setattr("dgl_tuplepack.loading.static_call.runs_on_several_ranks", lambda: ranks == 2)
+    seen = set()
+
+    def normed(model, graph):
+        if not torch.compiler.is_compiling():
+            seen.add(graph.batch_size)
+        return model.norm(of_graphs(model, graph))
+
+    # On the CPU, torch has this norm only in evaluation.
+    compiled = tp.compile(Model(normed, norm=nn.SyncBatchNorm(8)).eval(), sampler_of(GRAPHS), **EAGER)
+    compiled(dgl.batch(GRAPHS[:6]))
+    assert (3 in seen) == (ranks == 1)
+
+
+def test_noise_is_compared_by_the_numbers_of_real_rows():
+    def noisy(model, graph):
+        h = convolved(model, graph)
+        noise = torch.randn(graph.num_nodes(), 8).double(), torch.rand_like(h), torch.empty_like(h).exponential_()
+        return h + sum(noise) * torch.bernoulli(torch.full_like(h, 0.5))
+
+    with warnings.catch_warnings(action="error"):
+        tp.compile(Model(noisy), sampler_of(GRAPHS), **EAGER)(dgl.batch(GRAPHS[:6]))
+    wrong = Model(lambda m, g: (lambda h: h - h.mean(0))(noisy(m, g)))
+    with pytest.raises(CompileError, match="with padding"):
+        tp.compile(wrong, sampler_of(GRAPHS), **EAGER)(dgl.batch(GRAPHS[:6]))
+
+
+def test_other_random_numbers_are_said_once():
+    shuffled = Model(lambda m, g: convolved(m, g)[torch.randperm(g.num_nodes())])
+    model = tp.compile(shuffled, sampler_of(GRAPHS), **EAGER)
+    with pytest.warns(UserWarning, match="not compared.*with padding, other random numbers.*randperm") as record:
+        model(dgl.batch(GRAPHS[:6]))
+    # The warning names the line of the call.
+    assert [each.filename for each in record] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model(dgl.batch(GRAPHS[:6]))
+
+
+# Only our backend draws as uncompiled code does.
+@pytest.mark.filterwarnings("ignore:.*draws different random numbers in dropout:UserWarning")
+def test_dropout_is_compared_with_equal_masks():
+    model = Model(lambda m, g: m.drop(of_graphs(m, g)) + 0 * m.drop(convolved(m, g)).sum(), drop=nn.Dropout(0.5))
+    tp.compile(model, sampler_of(GRAPHS), **EAGER)(dgl.batch(GRAPHS[:6]))
+    wrong = Model(lambda m, g: m.drop(convolved(m, g)).sum(), drop=nn.Dropout(0.5))
+    with pytest.raises(CompileError, match="with padding"):
+        tp.compile(wrong, sampler_of(GRAPHS), **EAGER)(dgl.batch(GRAPHS[:6]))
+
+
+def test_whole_numbers_that_differ_are_counted():
+    compiled = tp.compile(Model(lambda m, g: convolved(m, g)[:, 0].argsort()), sampler_of(GRAPHS), **EAGER)
+    with pytest.raises(CompileError, match=r"\d+ of \d+ entries of the output result.output are others with padding"):
+        compiled(dgl.batch(GRAPHS[:6]))
+
+
+def test_a_batch_that_the_plain_model_saw_before():
+    def kept(model, graph):
+        graph.ndata["h"] = graph.ndata["x"]
+        graph.ndata["x"] = model.lin(graph.ndata["h"])
+        return of_graphs(model, graph)
+
+    model, graph = Model(kept), dgl.batch(GRAPHS[:6])
+    aliased = dgl.batch(GRAPHS[:6])
+    aliased.ndata["h"] = aliased.ndata["x"]
+    found, expected = tp.compile(copy.deepcopy(model), sampler_of(GRAPHS), **EAGER)(aliased), model(graph)
+    torch.testing.assert_close(found, expected)
+    for name in ("h", "x"):
+        torch.testing.assert_close(aliased.ndata[name], graph.ndata[name])
+
+
+def test_a_source_that_is_smaller_than_a_batch():
+    model = Model(of_graphs)
+    compiled = tp.compile(copy.deepcopy(model), sampler_of(GRAPHS[:3], 8), **EAGER)
+    torch.testing.assert_close(compiled(dgl.batch(GRAPHS[:3])), model(dgl.batch(GRAPHS[:3])))
+    assert compiled._static_calls.is_compiled
+
+
+def test_a_layer_that_refuses_nodes_without_edges_gets_none_in_padding():
+    model = Model(lambda m, g: m.conv(g, g.ndata["x"], g.edata["w"])[0].flatten(1), conv=layers.EGATConv(8, 8, 4, 4, 2))
+    # Edges fill the shape, and seven nodes of padding are left.
+    graph = dgl.batch(graphs_of(ring, [5] * 6))
+    shape = tp.Limits(nodes=37, edges=32, graphs=7)
+    compiled = tp.compile(copy.deepcopy(model), shape, fullgraph=False, **EAGER)
+    torch.testing.assert_close(compiled(graph), model(graph))
+    assert compiled._static_calls.is_compiled
