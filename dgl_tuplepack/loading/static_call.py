@@ -53,7 +53,7 @@ class StaticCall(CompiledFunction):
 
     def __init__(
         self, model: nn.Module, forward: Callable[..., Any], masking: Masking, inputs: Inputs, slots: Slots,
-        options: dict[str, Any], settings: dict[str, Any], check: bool | str,
+        required: set[str], options: dict[str, Any], settings: dict[str, Any], check: bool | str,
     ) -> None:  # fmt: skip
         self._slots, self._masking, self._model = slots, masking, model
 
@@ -70,7 +70,7 @@ class StaticCall(CompiledFunction):
         # Mode -> which dimensions of its results have padding, and which arguments get gradients before the call.
         self._cuts: dict[Any, Cuts] = {}
         self._required: dict[Any, list[str]] = {}
-        self.required = set[str]()
+        self._known_required = required
         self._has_gradients = any(x.requires_grad for x in inputs.named().values())
         self._number = 0
         self._calls_in: dict[Any, int] = {}
@@ -90,8 +90,7 @@ class StaticCall(CompiledFunction):
                             f"{self._name} sets {', '.join(cuts.attributes)} in its forward pass, with rows of "
                             "padding; return it instead, since results have only real rows."
                         )
-                    self._required[mode] = [name for name, x in inputs.named().items() if id(x) in cuts.required]
-                    self.required.update(self._required[mode])
+                    self._required[mode] = self._names_of_required(inputs, cuts)
                     self._comparisons_left = MAX_COMPARISONS if self._check else 0
                 self._require_gradients(inputs, mode)
                 self._compare_if_unchecked((inputs,), {})
@@ -120,6 +119,14 @@ class StaticCall(CompiledFunction):
                 self._compare_if_unchecked((inputs,), {})
             finally:
                 self._check, self._comparisons_left = given, 0
+
+    def _names_of_required(self, inputs: Inputs, cuts: Cuts) -> list[str]:
+        """Return the names of arguments that the model requires gradients of, also if an earlier call already did."""
+        named = inputs.named().items()
+        self._known_required.update(name for name, x in named if id(x) in cuts.required)
+        return [
+            name for name, x in named if name in self._known_required and (id(x) in cuts.required or x.requires_grad)
+        ]
 
     def _require_gradients(self, inputs: Inputs, mode: Any) -> None:
         """Do what the model does in its forward pass, before it, since compiled code cannot."""

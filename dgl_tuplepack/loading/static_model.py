@@ -183,7 +183,6 @@ class StaticCalls:
         if call is None:
             return self._forward(*args, **kwargs)
         captured = call(inputs)
-        self._required.update(call.required)
         for (i, t, name), value in captured.written.items():
             inputs.graphs[i].write(t, name, value)
         return mapped(captured.output, lambda x: inputs.graphs[x.place].value if isinstance(x, GraphAt) else x)
@@ -221,7 +220,10 @@ class StaticCalls:
         if call is None:
             with self._lock:
                 call = self._calls.setdefault(
-                    key, StaticCall(self._model, self._forward, self._masking, inputs, slots, *self.settings[:3])
+                    key,
+                    StaticCall(
+                        self._model, self._forward, self._masking, inputs, slots, self._required, *self.settings[:3]
+                    ),
                 )
         inputs.paddings, inputs.rows = paddings, rows
         return call
