@@ -207,7 +207,7 @@ class StaticCalls:
         if self._masking.refuses_lonely_nodes and any(graph.has_lonely_nodes() for graph in inputs.graphs):
             # The plain model refuses nodes without incoming edges, with the message of DGL.
             return None
-        fitting = self._fitting(inputs, self._masking.needs_edges)
+        fitting = self._fitting(inputs, self._masking.needs_edges or _has_small_range(inputs))
         if fitting is None:
             self._say_plain(
                 f"a batch with {_counted(inputs.counts)} does not fit {' or '.join(map(repr, self.shapes))}, less the "
@@ -247,10 +247,18 @@ class StaticCalls:
         return None
 
 
+def _has_small_range(inputs: Inputs) -> bool:
+    """Return whether the call computes in float16."""
+    device = inputs.device.type
+    if torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) == torch.float16:
+        return True
+    return any(x.dtype == torch.float16 for x in inputs.named().values())
+
+
 def slots_by_component(inputs: Inputs, shape: Limits, needs_edges: bool = False) -> dict[Component, int] | None:
     """Return the slots of each component of the arguments; None if the shape has other components.
 
-    With `needs_edges`, or with positions, each node of padding has edges.
+    With `needs_edges`, or with positions, nodes of padding have about as many edges as real ones.
     """
     slots: dict[Component, int] = {}
     maxima = shape.maxima
@@ -274,10 +282,10 @@ def slots_by_component(inputs: Inputs, shape: Limits, needs_edges: bool = False)
 def _with_room_for_padding(slots: dict[Component, int], inputs: Inputs, needs_edges: bool) -> dict[Component, int]:
     """Return the slots, or more of them, so that nodes of padding have about as many edges as real ones if need be.
 
-    With `needs_edges`, a layer refuses nodes without edges. With positions, a model may compute forces: the sum of
-    vectors to no neighbours is 0, and its length has no second derivative. Sums over many times as many neighbours as
-    nodes really have grow from layer to layer, to infinity. Both make gradients of a loss of forces NaN. The first
-    enlargement nearly always is enough; another one is another static shape.
+    They need be if a layer refuses nodes without edges, or with positions, from which a model may compute forces: the
+    sum of vectors to no neighbours is 0, and its length has no second derivative. Sums over many times as many
+    neighbours as nodes really have grow from layer to layer, to infinity, in float16 within a few layers. Both make
+    gradients NaN. The first enlargement nearly always is enough; another one is another static shape.
     """
     slots, grown = dict(slots), dict[Component, int]()
 

@@ -201,3 +201,27 @@ def test_a_layer_that_refuses_nodes_without_edges_gets_none_in_padding():
     compiled = tp.compile(copy.deepcopy(model), shape, fullgraph=False, **EAGER)
     torch.testing.assert_close(compiled(graph), model(graph))
     assert compiled._static_calls.is_compiled
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_sums_over_padding_stay_finite_in_float16(autocast):
+    def deep(model, graph):
+        # DGL's kernels on the CPU have no float16.
+        (source, target), h = graph.edges(), graph.ndata["x"].float() if autocast else graph.ndata["x"]
+        for _ in range(6):
+            h = model.lin(torch.zeros_like(h).index_add(0, target, h[source]))
+        return h
+
+    graphs = graphs_of(ring, [5] * 6)
+    graph = dgl.batch(graphs)
+    model = Model(deep).to(torch.float32 if autocast else torch.float16)
+    with torch.no_grad():
+        model.lin.weight.copy_(torch.eye(8))
+    if not autocast:
+        graph.ndata["x"] = graph.ndata["x"].half()
+    # There is room for 2 nodes of padding, and for 32 edges between them.
+    compiled = tp.compile(model, tp.Limits(nodes=32, edges=62, graphs=7), **EAGER)
+    with torch.autocast("cpu", torch.float16, enabled=autocast):
+        compiled(graph).float().sum().backward()
+    assert compiled._static_calls.is_compiled
+    assert all(each.grad.isfinite().all() for each in model.lin.parameters())
