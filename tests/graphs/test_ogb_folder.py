@@ -126,10 +126,14 @@ def test_labels_are_as_ogb_has_them(tmp_path: Path, kind: str) -> None:
     assert not isinstance(bare[0], tuple)
 
 
-def test_the_folder_of_a_known_dataset(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_missing", [False, True])
+def test_the_folder_of_a_known_dataset(tmp_path: Path, is_missing: bool) -> None:
     """Its name tells the inverse edges, the task and the usual split."""
     ogb = pytest.importorskip("ogb.graphproppred", reason="the optional package ogb is not installed")
     root = write_ogb_folder(tmp_path, tp.GraphSizes(tp.load_example("ogbg-molhiv").sizes[::40]))
+    if is_missing:
+        file = root / "ogbg_molhiv" / "raw" / "graph-label.csv.gz"
+        file.write_bytes(gzip.compress(b"nan\n" + gzip.decompress(file.read_bytes()).partition(b"\n")[2]))
     expected = ogb.DglGraphPropPredDataset("ogbg-molhiv", root=str(root))
     for source in (root, root / "ogbg_molhiv", str(root), OgbFolder(root, "ogbg-molhiv")):
         store = tp.GraphStore.write(tmp_path / "store", source, overwrite=True)

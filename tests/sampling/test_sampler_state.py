@@ -59,6 +59,19 @@ def test_an_iteration_leaves_out_the_first_batches() -> None:
     assert len(s) == len(whole)
     s.set_epoch(3)
     assert list(s) == whole
+    s.set_epoch(4, skip=2)
+    assert list(s) == epoch_of(4)[2:]
+    # Only the next iteration leaves them out.
+    with pytest.warns(UserWarning, match="epoch 4 is iterated again"):
+        assert list(s) == epoch_of(4)
+
+
+def test_after_a_state_of_a_complete_epoch_another_epoch_may_be_set() -> None:
+    whole, one = loader(), loader()
+    one.load_state_dict(after(len(whole), epoch=2))
+    one.set_epoch(3)
+    with warnings.catch_warnings(action="error"):
+        assert list(one) == epoch_of(3)
 
 
 def test_a_wrong_number_of_batches_is_refused() -> None:

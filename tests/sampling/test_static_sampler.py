@@ -310,6 +310,18 @@ def test_an_epoch_resumes_at_every_step() -> None:
         assert list(sampler) == whole[skip:]
 
 
+def test_states_of_other_graphs_with_equal_sizes_differ() -> None:
+    sizes, large = materials(60, 3).array.tolist(), [10_000, 10_000]
+    shape = StaticBatchSampler(tp.GraphSizes(sizes), 6).limits
+    with pytest.warns(UserWarning, match="1 of 61 graphs"):
+        first, last = (
+            StaticBatchSampler(tp.GraphSizes(rows), 6, shape=shape, oversize="drop")
+            for rows in ([large, *sizes], [*sizes, large])
+        )
+    assert first.settings().keys() == last.settings().keys()
+    assert first.settings() != last.settings()
+
+
 def test_epochs_and_seeds_differ_and_the_shape_depends_on_neither() -> None:
     sizes = materials(200, 4)
     one, two = StaticBatchSampler(sizes, 8), StaticBatchSampler(sizes, 8, seed=1)
