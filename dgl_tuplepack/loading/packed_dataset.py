@@ -25,7 +25,7 @@ from dgl_tuplepack.nn.masks import RowMask
 from dgl_tuplepack.planning.limits import Limits, as_limits
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.sizes import GraphSizes
-from dgl_tuplepack.sampling.epoch_sampler import EpochBatches
+from dgl_tuplepack.sampling.epoch_batches import EpochBatches
 from dgl_tuplepack.sampling.pack_sampler import PackBatchSampler
 from dgl_tuplepack.sampling.ranks import compared, in_process_group, replicas
 from dgl_tuplepack.storage.graph_store import StoredGraphs

@@ -298,21 +298,30 @@ class PackedLoader(DataLoader[Any]):
         latest = next(under_way, self._position)
         position = latest if advances or latest.in_middle or latest.epoch == epoch else _Position(epoch)
         progress = {"version": _VERSION, "epoch": position.epoch, "position": position.batches}
-        return {**progress, "next_epoch": self._next_epoch, **_settings_of(self.sampler), "trains": self._trains}
+        earlier = self.sampler.segments_of(position.epoch)
+        begun = {"earlier_ranks": [list(segment) for segment in earlier]} if earlier else {}
+        settings = _settings_of(self.sampler)
+        return {**progress, "next_epoch": self._next_epoch, **settings, "trains": self._trains, **begun}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue the next iteration, in the epoch of the state, after the batches that the loop had received.
 
-        If that epoch was complete, the next iteration is empty. `set_epoch` with another epoch discards the state.
+        If another number of ranks saved the state, what is left of its epoch is dealt anew to the ranks of now, so that
+        each graph still comes once; later epochs are as usual. If the epoch was complete, the next iteration is empty.
+        `set_epoch` with another epoch discards the state.
 
         Raises
         ------
         SamplerError
-            The state comes from a loader with other settings or graphs.
+            The state comes from a loader with other settings or graphs; or too few graphs are left for a step.
         """
-        self._position, self._next_epoch = _progress_of(state, self.sampler)
+        self._position, self._next_epoch, segments = _progress_of(state, self.sampler)
+        self.sampler.begin_with(self._position.epoch, segments)
         self._trains, self._under_way = bool(state.get("trains", True)), []
         self.sampler.go_to(self._position.epoch)
+        if segments:
+            # What is left may not suffice for a step; better to say so now.
+            self._position.length = len(self.sampler.batches_of(self._position.epoch))
 
     def __repr__(self) -> str:
         padding = "padded" if self.padded else "not padded"
@@ -346,8 +355,11 @@ def _settings_of(sampler: _Sampler) -> dict[str, Any]:
     return {**sampler.settings(), **of_plan}
 
 
-def _progress_of(state: Any, sampler: _Sampler) -> tuple[_Position, int]:
-    """Return the position and the next unused epoch; SamplerError if the state has other settings or graphs."""
+def _progress_of(state: Any, sampler: _Sampler) -> tuple[_Position, int, list[tuple[int, int]]]:
+    """Return the position, the next unused epoch, and the steps of other numbers of ranks before the position.
+
+    SamplerError if the state has other settings or graphs.
+    """
     if not isinstance(state, Mapping) or "version" not in state:
         raise SamplerError(f"a state must be what state_dict() returned, but is {shown(state)}; pass that result.")
     if state["version"] != _VERSION:
@@ -362,7 +374,7 @@ def _progress_of(state: Any, sampler: _Sampler) -> tuple[_Position, int]:
     # States of version 0.1.0 may be of epochs with new plans.
     for name, value in {"replan_every": None, **settings}.items():
         saved = state.get(name)
-        if saved != value:
+        if saved != value and name != "num_replicas":
             # A default may have changed since the state was saved.
             same = f"the same settings and graphs{f' (pass content={saved!r})' if name == 'content' else ''}"
             raise SamplerError(
@@ -370,12 +382,18 @@ def _progress_of(state: Any, sampler: _Sampler) -> tuple[_Position, int]:
                 f"lose graphs, so use {same}, or begin the epoch again."
             )
     epoch = whole_number("epoch of a state", state["epoch"], 0, UINT64_MAX, SamplerError)
-    length = len(sampler)
-    batches = whole_number("position of a state", state["position"], 0, length, SamplerError)
+    ranks, length = whole_number("num_replicas of a state", state["num_replicas"], 1, 2**31, SamplerError), len(sampler)
+    segments = [(int(number), int(steps)) for number, steps in state.get("earlier_ranks", ())]
+    if ranks == sampler.num_replicas and not segments:
+        batches = whole_number("position of a state", state["position"], 0, length, SamplerError)
+    else:
+        batches = whole_number("position of a state", state["position"], 0, 2**63, SamplerError)
+    if ranks != sampler.num_replicas and batches:
+        segments, batches = [*segments, (ranks, batches)], 0
     # Earlier releases did not save the next epoch.
     following = state.get("next_epoch", min(epoch + (batches > 0), UINT64_MAX))
     following = whole_number("next_epoch of a state", following, 0, UINT64_MAX, SamplerError)
-    return _Position(epoch, batches, length), following
+    return _Position(epoch, batches, length), following, segments
 
 
 def refuse_collate(collate: object, padded: bool) -> None:

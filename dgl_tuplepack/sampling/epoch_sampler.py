@@ -6,9 +6,8 @@ import math
 import warnings
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -26,50 +25,22 @@ from dgl_tuplepack._core.checks import (
     whole_number,
 )
 from dgl_tuplepack.errors import SamplerError
-from dgl_tuplepack.graphs.items import EpochIds
 from dgl_tuplepack.planning.buckets import Buckets
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.sizes import FloatArray, GraphSizes, IntArray
+from dgl_tuplepack.sampling.epoch_batches import NONE, EpochBatches, dealt_anew
 from dgl_tuplepack.sampling.ranks import replicas
 
-# Marks a missing pack in an array of indices of packs.
-NONE = -1
 # Costs have this many bits, so the order of a sum does not matter, and all ranks get the same result.
 _COST_BITS = 30
-
-
-@dataclass(frozen=True)
-class EpochBatches:
-    """The batches of an epoch, in S steps: of one rank, or of all R ranks.
-
-    Pack i holds the graphs with the ids ``graphs[offsets[i]:offsets[i + 1]]``. `dealt` has the packs of each batch,
-    int64 ``[S, p]``, or ``[S, R, p]`` for all ranks; NONE marks a missing pack. `shapes` has the index of the shape
-    bucket of each step, int64 ``[S]``; None if there is only one.
-    """
-
-    epoch: int
-    offsets: IntArray
-    graphs: IntArray
-    dealt: IntArray
-    shapes: IntArray | None = None
-
-    def of_rank(self, rank: int) -> EpochBatches:
-        """Return the batches of one rank, if these are the batches of all ranks."""
-        return replace(self, dealt=self.dealt[:, rank].copy())
-
-    def __len__(self) -> int:
-        return len(self.dealt)
-
-    def __getitem__(self, step: int) -> EpochIds:
-        packs = [pack for pack in self.dealt[step].tolist() if pack != NONE]
-        ids = [i for pack in packs for i in self.graphs[self.offsets[pack] : self.offsets[pack + 1]].tolist()]
-        return EpochIds(ids, self.epoch, None if self.shapes is None else int(self.shapes[step]))
 
 
 class EpochSampler(Sampler[list[int]], ABC):
     """Batches of graph ids that depend only on the settings, the sizes, the seed and the epoch."""
 
+    # Whether a batch may be empty, so that all ranks have equally many.
+    _may_be_empty = True
     # Number of graphs that ids count, and of those that are not dropped for their size.
     _num_ids: int
     num_graphs: int
@@ -80,6 +51,8 @@ class EpochSampler(Sampler[list[int]], ABC):
         self.seed = whole_number("seed", seed, 0, UINT64_MAX, SamplerError)
         self.num_replicas, self.rank = replicas(num_replicas, rank)
         self._epoch, self._skip = 0, 0
+        # An epoch that was begun with other numbers of ranks (-1: none), and these numbers, each with its steps.
+        self._begun: tuple[int, tuple[tuple[int, int], ...]] = (-1, ())
         # Whether `set_epoch` was called; loaders then do not move on to the next epoch by themselves.
         self.epoch_is_set = False
         # Number of iterations; epoch of the latest one with gradients (-1: none); whether a warning was given.
@@ -94,6 +67,10 @@ class EpochSampler(Sampler[list[int]], ABC):
     @abstractmethod
     def settings(self) -> dict[str, Any]:
         """Return, as plain values, the settings that decide which graphs a batch holds."""
+
+    @abstractmethod
+    def _of_ranks(self, num_replicas: int) -> Self:
+        """Return this sampler for another number of ranks."""
 
     @property
     @abstractmethod
@@ -137,6 +114,8 @@ class EpochSampler(Sampler[list[int]], ABC):
         epoch = whole_number("epoch", epoch, 0, UINT64_MAX, SamplerError)
         self._skip = whole_number("skip", skip, 0, len(self), SamplerError)
         self._epoch = epoch
+        if epoch != self._begun[0]:
+            self._begun = -1, ()
 
     @property
     def advances(self) -> bool:
@@ -176,9 +155,27 @@ class EpochSampler(Sampler[list[int]], ABC):
                 stacklevel=3,
             )
 
+    def begin_with(self, epoch: int, segments: Sequence[tuple[int, int]]) -> None:
+        """Let an epoch have only what is left of it after some steps with other numbers of ranks.
+
+        `segments` has pairs of a number of ranks and of the steps that they made, in this order.
+        """
+        self._begun = epoch, tuple(segments)
+
+    def segments_of(self, epoch: int) -> tuple[tuple[int, int], ...]:
+        """Return the segments of an epoch, see `begin_with`; usually none."""
+        return self._begun[1] if self._begun[0] == epoch else ()
+
     def batches_of(self, epoch: int) -> EpochBatches:
         """Return the batches of this rank in an epoch."""
-        return self._batches(epoch).of_rank(self.rank)
+        segments = self.segments_of(epoch)
+        if not segments:
+            return self._batches(epoch).of_rank(self.rank)
+        batches = self._of_ranks(segments[0][0])._batches(epoch)
+        ranks = [*(number for number, _ in segments[1:]), self.num_replicas]
+        for (_, steps), number in zip(segments, ranks, strict=True):
+            batches = dealt_anew(batches, steps, number, self.drop_last, self._may_be_empty)
+        return batches.of_rank(self.rank)
 
     def _mean_of_batches(self, values: IntArray) -> float:
         """Sum ``values[id]`` over the graphs of each batch; return the mean of the sums over all steps and ranks."""

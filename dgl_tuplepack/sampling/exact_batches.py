@@ -116,8 +116,8 @@ class ExactBatches:
         done = _repair(self._sizes, self._limits, packs, _DRAWN, key, _REPAIR, int(most * self._budget))
         return self._order_of(packs) if done else None
 
-    def evened(self, order: IntArray, key: np.uint64) -> IntArray:
-        """Exchange graphs until batches are as little below the mean batch as the limits are above it, if possible.
+    def evened(self, order: IntArray, key: np.uint64) -> tuple[IntArray, bool]:
+        """Exchange graphs until batches are as little below the mean batch as the limits are above it; return success.
 
         Then no rank has much more to do than the mean of its step, in any component. `order` must be within the limits.
         """
@@ -127,9 +127,9 @@ class ExactBatches:
         # A load is above its floor if minus the load is within minus the floor.
         sizes, loads = np.hstack([self._sizes, -self._sizes]), np.hstack([packs.loads, -packs.loads])
         packs, limits = packs._replace(loads=loads), np.concatenate([self._limits, -floors])
-        _repair(sizes, limits, packs, 1, key, _EVEN, self._budget)
+        done = _repair(sizes, limits, packs, 1, key, _EVEN, self._budget)
         within = (packs.loads[:, : len(floors)] <= self._limits).all()
-        return self._order_of(packs) if within else order
+        return self._order_of(packs) if within else order, done
 
     def _filled(self, order: IntArray) -> Packs:
         """Return the batches of an order."""

@@ -40,9 +40,8 @@ from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.packing.stages.dealing import OpenPacks, dealt_evenly
 from dgl_tuplepack.planning.plan import PackPlan, static_limits
 from dgl_tuplepack.planning.sizes import FloatArray, GraphSizes, IntArray
+from dgl_tuplepack.sampling.epoch_batches import NONE, EpochBatches
 from dgl_tuplepack.sampling.epoch_sampler import (
-    NONE,
-    EpochBatches,
     EpochSampler,
     checksum_of,
     costs_of,
@@ -228,6 +227,11 @@ class PackBatchSampler(EpochSampler):
         sampler.shuffle, sampler.content = False, "fixed"
         sampler._counted = (-1, 0.0)
         sampler._set_plan(self.plan, self._asked_limits)
+        return sampler
+
+    def _of_ranks(self, num_replicas: int) -> PackBatchSampler:
+        sampler = copy.copy(self)
+        sampler.num_replicas, sampler._packs_per_step = num_replicas, num_replicas * self.packs_per_batch
         return sampler
 
     def __len__(self) -> int:

@@ -6,6 +6,7 @@ import copy
 import logging
 import warnings
 import zlib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,8 @@ from dgl_tuplepack.graphs.readers.kinds import resolve
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits, as_limits
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
+from dgl_tuplepack.sampling.epoch_batches import EpochBatches
 from dgl_tuplepack.sampling.epoch_sampler import (
-    EpochBatches,
     EpochSampler,
     checksum_of,
     costs_of,
@@ -34,6 +35,8 @@ _log = logging.getLogger(__name__)
 
 # So many shuffles of an epoch are tried before an order that is known to fit is used.
 _ATTEMPTS = 3
+# On several ranks, so many are tried to find batches that are also not much below the mean.
+_EVENING_ATTEMPTS = 8
 # A shape that has this fraction more slots than a mean batch gives a warning.
 _MUCH = 0.1
 # So many epochs that cannot be repaired give a warning.
@@ -118,6 +121,8 @@ class StaticBatchSampler(EpochSampler):
     (515, {64}, Limits(nodes=1623, edges=3476, graphs=64))
     """
 
+    _may_be_empty = False
+
     def __init__(
         self,
         sizes: GraphSizes | Any,
@@ -194,10 +199,7 @@ class StaticBatchSampler(EpochSampler):
         elif not self.shuffle:
             values = shapes.rounded(np.maximum(self._contents().max(axis=0), 1))
         elif slack is None:
-            # Stored limits were chosen for the batches of a single rank.
-            single = Cut.of(self.num_graphs, self.batch_size, 1, drop_last=False)
-            use_stored = stored is not None and np.array_equal(self._cut.counts, single.counts)
-            values = stored.array if stored is not None and use_stored else chosen(shapes)
+            values = self._chosen(shapes) if stored is None else stored.array
         else:
             values = shapes.of(round(real_number("slack", slack, least=0, most=1e6, error=SamplerError) * UNIT))
         self.limits = limits_of(self._sizes, values, cap)
@@ -214,6 +216,14 @@ class StaticBatchSampler(EpochSampler):
             )
         if shape is None and slack is None:
             self._warn_of_padding(shapes)
+
+    def _chosen(self, shapes: SlackShapes) -> IntArray:
+        """Return limits for the batches of a single rank if others can use them, so that they depend on no rank."""
+        single = Cut.of(self.num_graphs, self.batch_size, 1, drop_last=False)
+        if np.array_equal(self._cut.counts, single.counts):
+            return chosen(shapes)
+        values = chosen(replace(shapes, cut=single))
+        return values if known_order(ExactBatches(self._sizes.array, values, self._cut)) is not None else chosen(shapes)
 
     def _check_order(self) -> None:
         """Raise SamplerError if a batch in the order of the sizes exceeds the limits."""
@@ -260,6 +270,15 @@ class StaticBatchSampler(EpochSampler):
             sampler._sizes_checksum = zlib.crc32(order.astype("<i8").data, self._sizes_checksum)
         return sampler
 
+    def _of_ranks(self, num_replicas: int) -> StaticBatchSampler:
+        sampler = copy.copy(self)
+        sampler.num_replicas = num_replicas
+        sampler._cut = Cut.of(self.num_graphs, self.batch_size, num_replicas, self.drop_last)
+        if self.shuffle:
+            sampler._latest = -1, self._kept
+            sampler._exact = ExactBatches(self._sizes.array, self.limits.array, sampler._cut)
+        return sampler
+
     def __len__(self) -> int:
         """Return the number of batches in an epoch: equal on all ranks, and in all epochs."""
         return self._cut.steps
@@ -274,11 +293,21 @@ class StaticBatchSampler(EpochSampler):
     def _shuffled(self, epoch: int) -> IntArray:
         """Return a random order of the kept graphs whose batches are within the limits."""
         key = key_of(self.seed, epoch, _SHUFFLE)
-        for attempt in range(_ATTEMPTS):
+        first: IntArray | None = None
+        for attempt in range(_EVENING_ATTEMPTS):
             order = self._exact.repaired(key_of(int(key), attempt, _SHUFFLE))
             if order is not None:
-                # On one rank, no batch waits for another one.
-                return order if self.num_replicas == 1 else self._exact.evened(order, key)
+                if self.num_replicas == 1:
+                    # No batch waits for another one.
+                    return order
+                order, is_even = self._exact.evened(order, key)
+                if is_even:
+                    return order
+                first = order if first is None else first
+            elif first is None and attempt >= _ATTEMPTS - 1:
+                break
+        if first is not None:
+            return first
         self.fallbacks += 1
         if self.fallbacks == _MANY:
             warnings.warn(

@@ -12,7 +12,8 @@ from benchmarks.distinct import materials
 from benchmarks.tables import JsonOption, show, write_json
 from dgl_tuplepack import GraphSizes, Limits, PackBatchSampler, StaticBatchSampler, load_example, pack
 from dgl_tuplepack.planning.sizes import IntArray
-from dgl_tuplepack.sampling.epoch_sampler import NONE, EpochSampler
+from dgl_tuplepack.sampling.epoch_batches import NONE
+from dgl_tuplepack.sampling.epoch_sampler import EpochSampler
 from dgl_tuplepack.sampling.pack_sampler import Balance, deal
 
 app = typer.Typer()

@@ -15,7 +15,7 @@ import dgl_tuplepack as tp
 from dgl_tuplepack._core.kernels.random import derive_key, shuffle_segments
 from dgl_tuplepack.errors import SamplerError
 from dgl_tuplepack.planning.buckets import num_steps
-from dgl_tuplepack.sampling.epoch_sampler import NONE
+from dgl_tuplepack.sampling.epoch_batches import NONE
 from dgl_tuplepack.sampling.pack_sampler import Balance, deal
 from tests.support.messages import refused
 

@@ -14,6 +14,7 @@ import torch
 
 import dgl_tuplepack as tp
 from tests.programs import lightning, training
+from tests.sampling.test_other_ranks import SIZES
 from tests.support.processes import ROOT, environment, run
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
@@ -51,6 +52,17 @@ def test_lightning_advances_epochs_on_two_processes(tmp_path: Path) -> None:
     for epoch in range(lightning.EPOCHS):
         ids = [graph for result in results for batch in result["seen"][epoch] for graph in batch]
         assert sorted(ids) == list(range(len(lightning.ROWS)))
+
+
+def test_an_epoch_goes_on_with_other_numbers_of_processes(tmp_path: Path) -> None:
+    for ranks, steps in ((2, 3), (1, 4), (2, 0)):
+        torchrun = "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"
+        done = run(*torchrun, PROGRAMS / "other_ranks.py", tmp_path, steps)
+        assert done.returncode == 0, done.stderr
+    results = [json.loads(file.read_text()) for file in tmp_path.glob("*rank ?.json")]
+    assert [*map(len, results)].count(12) == 2
+    assert len(results) == 5
+    assert sorted(i for ids in results for i in ids) == list(range(len(SIZES)))
 
 
 def steps_of(folder: Path, kind: str, steps: int) -> list[str]:
