@@ -44,7 +44,7 @@ def train(
     forces_key: Annotated[str, typer.Option(help="Name of the forces in the file.")] = "forces",
     cutoff: Annotated[float, typer.Option(min=0.1, help="Length of the longest edges.")] = 4.0,
     number: Annotated[int, typer.Option(min=10, help="Number of structures to make without a file.")] = 1000,
-    valid: Annotated[float, typer.Option(min=0, max=0.9, help="Fraction of the structures to evaluate on.")] = 0.1,
+    valid: Annotated[float, typer.Option(min=0.001, max=0.9, help="Fraction of the structures to evaluate on.")] = 0.1,
     epochs: Annotated[int, typer.Option(min=1)] = 10,
     batch_size: Annotated[int, typer.Option(min=1, help="Number of structures per batch.")] = 16,
     width: Annotated[int, typer.Option(min=1, help="Width of the network.")] = 64,
@@ -60,6 +60,8 @@ def train(
     """Train and evaluate; print the loss and the errors after each epoch."""
     console = Console()
     load("torch_geometric")
+    if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+        raise InputError(f"--device {device} needs CUDA, which this machine or this torch lacks; leave it out.")
     torch.manual_seed(seed)
     made = structures is None
     found = made_structures(number, seed) if made else read_structures(structures, energy_key, forces_key)
@@ -74,6 +76,8 @@ def train(
         shown = progress_bar(found, desc="finding edges", unit=" structures")
         graphs = (graph_of(each, cutoff, references) for each in shown)
         store = tp.GraphStore.write(f"{folder}/store", graphs, splits=splits, levels=LEVELS, compact=True)
+        if not store.sizes.totals()["edges"]:
+            raise InputError(f"no two atoms are nearer than --cutoff {cutoff}; give a larger one.")
         loaders = tp.packed_loader(store, batch_size=batch_size, splits=True, seed=seed)
         for split, loader in loaders.items():
             console.print(
@@ -117,7 +121,8 @@ class Structure:
 def read_structures(path: Path, energy_key: str, forces_key: str) -> list[Structure]:
     """Read structures by ASE; raise InputError if the file or one of its structures cannot be used."""
     if not path.is_file():
-        raise InputError(f"the file {path} does not exist; give a file of structures, such as .extxyz.")
+        problem = "is a folder" if path.is_dir() else "does not exist"
+        raise InputError(f"{path} {problem}; give a file of structures, such as .extxyz.")
     ase_io = load("ase.io")
     try:
         frames = ase_io.read(path, ":")
@@ -135,10 +140,9 @@ def _structure_of(frame: Any, title: str, energy_key: str, forces_key: str) -> S
     known = {energy_key: {**frame.info, **results}, forces_key: {**frame.arrays, **results}}
     for key, names in known.items():
         if names.get(key) is None:
-            others = ", ".join(sorted(names.keys() - {"numbers", "positions"})) or "nothing else"
-            raise InputError(
-                f"{title} has no {key!r}, but {others}; name energies and forces by --energy-key and --forces-key."
-            )
+            others = "".join(f", {name}" for name in sorted(names.keys() - {"numbers", "positions"}))
+            but = f", but {others[2:]}" if others else ""
+            raise InputError(f"{title} has no {key!r}{but}; name energies and forces by --energy-key and --forces-key.")
     try:
         energy, forces = float(known[energy_key][energy_key]), torch.tensor(known[forces_key][forces_key]).double()
     except (TypeError, ValueError) as error:

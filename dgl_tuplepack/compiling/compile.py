@@ -381,7 +381,7 @@ class CompiledFunction:
         if found.with_padding:
             text = f"{self._name} gives other results with padding: {found.with_padding}"
             if self._check != "warn":
-                raise CompileError(f"{text}; {self._remedy_of_padding()}")
+                raise CompileError(f"{text}; {self._remedy_of_padding(found.with_padding)}")
             self._warn(f"{text}; it runs without padding, uncompiled.")
             self._compiled = self._function
         elif found.difference:
@@ -402,7 +402,7 @@ class CompiledFunction:
     ) -> Checked:
         return check_call(self._function, self._run, args, kwargs, leaves, same_draws, uniform_dropout)
 
-    def _remedy_of_padding(self) -> str:
+    def _remedy_of_padding(self, difference: str) -> str:
         return ""
 
     def _wrapped_by_torch(self, device: str) -> Callable[..., Any]:

@@ -55,7 +55,7 @@ _REMEDIES = (
     (
         r"requires_grad=True|returning intermediate with requires_grad_",
         "write data.pos.requires_grad_() without clone or detach before it; a tensor that is made in compiled code, "
-        "such as a strain, must depend on an argument instead: torch.zeros(3, 3) + 0 * positions.sum()",
+        "such as a strain, must depend on an argument instead: torch.zeros(batch_size, 3, 3) + 0 * positions.sum()",
     ),
     (
         r"consumed returned tensor",

@@ -416,8 +416,8 @@ def _check_applies(name: str, padded: bool) -> None:
         return
     if name in DECLARED:
         raise InputError(
-            f"{name} cannot be given with padded=False, since DGL's collate ignores them; write a store with "
-            f"them, GraphStore.write(path, graphs, {name}=...), and give the store."
+            f"{name} cannot be given with padded=False, which is the default with batch_size, since such batches are "
+            f"those of DGL or PyG; write a store, GraphStore.write(path, graphs, {name}=...), and give the store."
         )
     raise InputError(
         f"{name} applies only to padded batches, but padded=False, which is the default with batch_size; leave {name} "

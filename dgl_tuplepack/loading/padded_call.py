@@ -25,14 +25,12 @@ from dgl_tuplepack.loading.static_inputs import (
     GRAPHS,
     Component,
     DglInput,
-    Padding,
     PygInput,
     Slots,
     TensorInput,
-    padded_feature,
-    padded_rows,
     type_by_name,
 )
+from dgl_tuplepack.loading.static_padding import Padding, padded_feature, padded_rows
 from dgl_tuplepack.nn.masks import RowMask, masked
 from dgl_tuplepack.planning.limits import Limits
 
@@ -65,11 +63,14 @@ class Inputs:
     # Set once they are known: how each graph is padded, and which rows the tensors have that no graph owns.
     paddings: Sequence[Padding]
     rows: Mapping[str, Component | None]
+    # About the length of the shortest edge, by position of the graph.
+    spacings: Mapping[int, float]
 
     def __init__(
         self, names: Sequence[str], args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Sequence[Limits] = ()
     ) -> None:
         self.graphs: list[Any] = []
+        self.spacings = {}
         self._names, self._shapes = names, shapes
         # Tensors outside of graphs by name, in the order of `TensorAt`.
         self.tensors: dict[str, Tensor] = {}
@@ -154,7 +155,9 @@ class Inputs:
                 made = PygInput(graph, self._shapes) if is_pyg(graph) else DglInput(graph)
                 counts |= {(i, t): n for t, n in made.counts.items()}
             tensors = {n: x if rows.get(n) is None else x[: counts[rows[n]]] for n, x in self.tensors.items()}  # type: ignore[index]
-        return Inputs(self._names, *self.filled(graphs, list(tensors.values())), self._shapes)
+        first = Inputs(self._names, *self.filled(graphs, list(tensors.values())), self._shapes)
+        first.spacings = self.spacings
+        return first
 
 
 def filled(value: Any, graphs: Sequence[Any], tensors: Sequence[Tensor]) -> Any:

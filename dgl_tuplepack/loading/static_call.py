@@ -35,7 +35,8 @@ from dgl_tuplepack.loading.padded_call import (
     prepared,
     written_in,
 )
-from dgl_tuplepack.loading.static_inputs import GRAPHS, Padding, Slots
+from dgl_tuplepack.loading.static_inputs import GRAPHS, Slots
+from dgl_tuplepack.loading.static_padding import Padding
 from dgl_tuplepack.nn.conversion import Masking
 from dgl_tuplepack.nn.masks import masked
 
@@ -210,7 +211,7 @@ class StaticCall(CompiledFunction):
             return Cuts.found(self._function, padded, (inputs,), self._slots, inputs.counts)
         except CompileError as error:
             # An error of the model with padding says enough by itself.
-            remedy = "" if error.__cause__ else f"; {self._remedy_of_padding()}"
+            remedy = "" if error.__cause__ else f"; {self._remedy_of_padding('')}"
             raise CompileError(f"{self._name} cannot be padded: {error}{remedy}") from error.__cause__
 
     def _compare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Checked:
@@ -252,11 +253,17 @@ class StaticCall(CompiledFunction):
         self._compared = args[0]
         super()._compare_if_unchecked(args, kwargs)
 
-    def _remedy_of_padding(self) -> str:
+    def _remedy_of_padding(self, difference: str) -> str:
         remedy = (
             "a sum, mean, softmax or norm over all rows must leave padding out: reduce over the rows of each graph, as "
             "readouts and pools do, and return values by graph, node or edge; or call the model without compile"
         )
+        if "NaN or infinity with padding" in difference:
+            remedy = (
+                "in padding, nodes have copies of real features, unless a part of their name is pos, position, coord, "
+                "coordinates, xyz or R: rename positions, so that distances in padding are those of real edges; write "
+                f"(v.square().sum(-1) + 1e-8).sqrt() for the norm of a sum v that may be 0; and {remedy}"
+            )
         # Gradients can be compared once padding can be cut off from the results.
         cut = self._padded if self._mode() in self._cuts else self._uncut
         padded = functools.partial(cut, self._traced)
@@ -278,7 +285,7 @@ def paddings_of(inputs: Inputs, slots: Slots) -> list[Padding] | None:
     paddings = []
     for i, graph in enumerate(inputs.graphs):
         of_graph = {t: slots[i, t] for t in graph.counts}
-        padding = Padding.of(graph.counts, inputs.num_graphs, of_graph, slots[GRAPHS])
+        padding = Padding.of(graph.counts, inputs.num_graphs, of_graph, slots[GRAPHS], inputs.spacings.get(i, 1.0))
         if padding is None:
             return None
         paddings.append(padding)

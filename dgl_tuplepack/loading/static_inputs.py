@@ -10,17 +10,14 @@ import copy
 import functools
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from dgl_tuplepack._core.kernels.pad_graph import pad_edges, pad_nodes
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType, components_of
+from dgl_tuplepack.loading.static_padding import Padding, is_position, padded_feature, padded_rows
 from dgl_tuplepack.planning.limits import Limits
-from dgl_tuplepack.planning.sizes import IntArray
 
 Component = tuple[int, GraphType]
 GRAPHS: Component = (-1, "graphs")
@@ -31,139 +28,7 @@ Slots = Mapping[Component, int]
 _OF_NODES = frozenset({"x", "z", "pos", "batch", "atom_type", "node_attr", "node_type", "node_id", "train_mask"})
 
 
-def padded_rows(values: Tensor, slots: int, dim: int = 0) -> Tensor:
-    """Append copies of the first rows, or zeros if there are none, so that padding holds values as real rows do."""
-    rows = values.shape[dim]
-    missing = slots - rows
-    if missing == 0:
-        return values
-    if rows == 0:
-        shape = list(values.shape)
-        shape[dim] = missing
-        return torch.cat([values, values.new_zeros(shape)], dim)
-    copied = values.detach()
-    if missing <= rows:
-        return torch.cat([values, copied.narrow(dim, 0, missing)], dim)
-    return torch.cat([values, copied.index_select(dim, torch.arange(missing, device=values.device) % rows)], dim)
-
-
-# Padding gets positions of its own under these names: nodes that edges of padding join are near each other, as models
-# with a cutoff need, and never at the same place, as copies of crystals with one atom would be.
-_POSITIONS = frozenset({"pos", "coords", "coordinates", "R", "xyz"})
-# Edges of padding stay in one cell: if a part of a name is one of these, as of `cell_offsets`, the feature is 0 there.
-_SHIFTS = frozenset({"shift", "shifts", "offset", "offsets", "offshift", "image", "images"})
-
-
-@functools.lru_cache(64)
-def _positions(
-    spread: tuple[int, ...], type_number: int, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
-) -> Tensor:
-    """Return positions of graphs of padding with so many nodes each, ``[sum(spread), *shape]``.
-
-    The nodes of a graph go along one side of a ladder, and come back along the other, so each is 1 to 1.8 away from the
-    next one, and the last from the first. In three dimensions, no three consecutive nodes are collinear.
-    """
-    numbers = np.array(spread, np.int64)
-    own = np.arange(numbers.sum()) - np.repeat(numbers.cumsum() - numbers, numbers)
-    from_end = np.repeat(numbers, numbers) - 1 - own
-    if shape[-1] == 1:
-        values = own[:, None] + type_number
-    else:
-        values = np.zeros((len(own), shape[-1]), np.int64)
-        values[:, 0] = np.minimum(own, from_end)
-        values[:, 1] = (own > from_end) + 2 * type_number
-        values[:, 2:3] = own[:, None] % 2
-    # Larger numbers are not exact in a small dtype.
-    made = torch.from_numpy(values % int(1 / torch.finfo(dtype).eps)).to(device, dtype)
-    return made.reshape(len(own), *(1,) * (len(shape) - 1), shape[-1]).expand(len(own), *shape)
-
-
-def padded_feature(name: str, values: Tensor, padding: Padding, t: GraphType) -> Tensor:
-    """Append rows of padding to a feature of nodes or edges, after `Padding.nodes`."""
-    missing = padding.slots[t] - values.shape[0]
-    if missing and values.ndim > 1 and values.shape[-1] > 0:
-        if isinstance(t, str) and name in _POSITIONS and values.is_floating_point():
-            type_number = [each for each in padding.slots if isinstance(each, str)].index(t)
-            spread, shape = tuple(padding.spread[t].tolist()), tuple(values.shape[1:])
-            return torch.cat([values, _positions(spread, type_number, shape, values.dtype, values.device)])
-        if isinstance(t, tuple) and not _SHIFTS.isdisjoint(name.split("_")) and values.shape[-1] in (2, 3):
-            return torch.cat([values, values.new_zeros(missing, *values.shape[1:])])
-    return padded_rows(values, padding.slots[t])
-
-
-_NONE = np.empty(0, np.int64)
 _NO_COUNTS = torch.empty(0, dtype=torch.int64)
-
-
-@dataclass(frozen=True)
-class Padding:
-    """How one graph is padded: `missing` nodes and edges of each type are divided over the unused graph slots."""
-
-    # Number of real graphs, and of graph slots.
-    real: int
-    graphs: int
-    # Type -> number of slots, and number of real nodes (edges).
-    slots: Mapping[GraphType, int]
-    counts: Mapping[GraphType, int]
-    # Node type -> number of nodes in each graph of padding, once `nodes` was called.
-    spread: dict[str, IntArray]
-
-    @classmethod
-    def of(
-        cls, counts: Mapping[GraphType, int], real: int, slots: Mapping[GraphType, int], graphs: int
-    ) -> Padding | None:
-        """Return the padding of a batch; None if the batch does not fit.
-
-        A graph of padding has at least two nodes, so that its edges join different nodes, whose positions differ. With
-        several node types, some graphs of padding may have no nodes of a type, as real graphs may.
-        """
-        if graphs <= real:
-            return None
-        is_flat = len(counts) == 2
-        for t, number in counts.items():
-            missing = slots[t] - number
-            needed = 2 * (graphs - real) if is_flat and isinstance(t, str) else 0
-            if missing < needed:
-                return None
-            if missing and isinstance(t, tuple) and not all(slots[end] > counts[end] for end in (t[0], t[2])):
-                return None
-        return cls(real, graphs, slots, counts, {})
-
-    def nodes(self, t: str, counts: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the nodes of type `t` in each graph slot, and the graph slot of each node; `counts` are the real ones.
-
-        If `counts` is empty, return only the parts that are padding.
-        """
-        on_host = counts.is_cpu and counts.dtype == torch.int64
-        real = counts.numpy() if on_host else _NONE
-        missing = self.slots[t] - self.counts[t]
-        all_counts = np.empty(len(real) + self.graphs - self.real, np.int64)
-        slots = np.empty(self.slots[t] if len(real) else missing, np.int64)
-        pad_nodes(real, self.real - len(real), missing, all_counts, slots)
-        self.spread[t] = all_counts[len(real) :]
-        padded, of_nodes = torch.from_numpy(all_counts), torch.from_numpy(slots)
-        if on_host or not len(counts):
-            return padded, of_nodes
-        before = torch.repeat_interleave(
-            torch.arange(self.real, device=counts.device), counts, output_size=self.counts[t]
-        )
-        return torch.cat([counts, padded.to(counts)]), torch.cat([before, of_nodes.to(before)])
-
-    def edges(self, e: EdgeType, src: Tensor, dst: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return source and destination of all edges of type `e`, and the edges in each graph slot, after `nodes`."""
-        on_host = all(x.is_cpu and x.dtype == torch.int64 and x.is_contiguous() for x in (src, dst, counts))
-        ends = (src.numpy(), dst.numpy()) if on_host else (_NONE, _NONE)
-        real = counts.numpy() if on_host else _NONE
-        number = self.slots[e] if on_host else self.slots[e] - self.counts[e]
-        all_src, all_dst = np.empty(number, np.int64), np.empty(number, np.int64)
-        all_counts = np.empty(len(real) + self.graphs - self.real, np.int64)
-        first = self.counts[e[0]], self.counts[e[2]]
-        spread = self.spread[e[0]], self.spread[e[2]]
-        pad_edges(ends, real, e[0] == e[2], first, spread, (all_src, all_dst), all_counts)
-        made = tuple(map(torch.from_numpy, (all_src, all_dst, all_counts)))
-        if not on_host:
-            made = tuple(torch.cat([x, each.to(x)]) for x, each in zip((src, dst, counts), made, strict=True))
-        return made  # type: ignore[return-value]
 
 
 class DglInput:
@@ -176,7 +41,11 @@ class DglInput:
         self.counts |= {e: graph.num_edges(e) for e in self.edge_types}
         self.features = {t: dict(graph.nodes[t].data) for t in self.node_types}
         self.features |= {e: dict(graph.edges[e].data) for e in self.edge_types}
-        self.has_positions = any(_POSITIONS & self.features[t].keys() for t in self.node_types)
+        self.positions = {t: x for t in self.node_types for name, x in self.features[t].items() if is_position(name, x)}
+
+    def ends(self, e: EdgeType) -> Sequence[Tensor]:
+        """Return source and destination of the edges of a type."""
+        return self.value.edges(etype=e)  # type: ignore[no-any-return]
 
     @property
     def kinds(self) -> dict[str, tuple[Tensor, GraphType | None]]:
@@ -201,7 +70,7 @@ class DglInput:
         nodes = [x for t in self.node_types for x in padding.nodes(t, graph.batch_num_nodes(t))]
         tensors = list[Tensor]()
         for e in self.edge_types:
-            src, dst = graph.edges(etype=e)
+            src, dst = self.ends(e)
             tensors += padding.edges(e, src, dst, graph.batch_num_edges(e))
         tensors += nodes
         for t, of_type in self.features.items():
@@ -316,13 +185,15 @@ class PygInput:
         """Sort the attributes of all storages; `levels` has those of a flat storage that the loader knows."""
         # Type (None: of a flat storage, or of graphs) -> attributes.
         self.attributes: dict[Any, dict[str, Any]] = {t: dict(each.items()) for t, each in storages.items()}
-        self.has_positions = any(_POSITIONS & each.keys() for each in self.attributes.values())
+        self.positions = dict[GraphType, Tensor]()
         self._is_flat = [*storages] == [None]
         self.problem, self.counts = "", dict[GraphType, int]()
         # Tensors by title: with the type that they have a row for each of, or None; and those of unknown rows.
         self.kinds: dict[str, tuple[Tensor, GraphType | None]] = {}
         self.undecided: dict[str, Tensor] = {}
         self._rows: dict[tuple[Any, str], GraphType | None] = {}
+        # For attributes of graphs with several rows for each graph, such as cells `[3 * graphs, 3]`: their number.
+        self._times: dict[tuple[Any, str], int] = {}
         # Storage and name of the attributes that say which graph nodes belong to, where graphs begin, and edges.
         self._batches: dict[tuple[Any, str], str] = {}
         self._pointers: dict[tuple[Any, str], str] = {}
@@ -356,7 +227,11 @@ class PygInput:
         if t is None and not self._is_flat:
             rows = GRAPHS[1]
         elif self._is_flat and name in levels:
-            rows = self._types.get(levels[name] or "")
+            level, _, times = (levels[name] or "").partition("*")
+            rows = self._types.get(level)
+            if times:
+                self._rows[t, name], self._times[t, name] = rows, int(times)
+                return
             if rows is None:
                 self._rows[t, name] = None
                 return
@@ -370,6 +245,13 @@ class PygInput:
         else:
             self._rows[t, name] = rows
             self.kinds[title] = x, rows
+            if rows in self.node_types and is_position(name, x):
+                self.positions[rows] = x
+
+    def ends(self, e: EdgeType) -> Sequence[Tensor]:
+        """Return source and destination of the edges of a type."""
+        at, name = next(place for place, each in self._ends.items() if each == e)
+        return self.attributes[at][name]  # type: ignore[no-any-return]
 
     def key(self, required: Collection[str]) -> Any:
         """Return, in a hashable form, what compiled code depends on beside static shapes; see `Inputs.key`."""
@@ -411,7 +293,7 @@ class PygInput:
                     if slots_of_rows is None:
                         yield t, name, x
                     elif rows == GRAPHS[1]:
-                        yield t, name, padded_rows(x, slots_of_rows)
+                        yield t, name, padded_rows(x, slots_of_rows * self._times.get((t, name), 1))
                     else:
                         yield t, name, padded_feature(name, x, padding, rows)  # type: ignore[arg-type]
 
@@ -470,7 +352,7 @@ class PygInput:
                 elif (t, name) in self._pointers:
                     storage[name] = x[: number + 1]
                 elif (rows := self._rows.get((t, name), decided.get(name))) is not None:
-                    storage[name] = x[: numbers[rows]]
+                    storage[name] = x[: numbers[rows] * self._times.get((t, name), 1)]
         _make_static(batch)
         batch.__dict__.pop("_origin", None)
         batch.__dict__["static_counts"] = *self._totals(numbers), number
@@ -534,8 +416,10 @@ def _ends_of(e: EdgeType) -> str:
 
 def type_by_name(name: str, x: Tensor, graphs: int) -> Any:
     """Return the type that a flat attribute has a row for each of, by its name; None if the name does not tell."""
-    if name in _OF_NODES:
+    if name in _OF_NODES or is_position(name, x):
         return NODE_TYPE
+    if name == "graph_ids":
+        return GRAPHS[1]
     if "edge" in name:
         return EDGE_TYPE
     # Labels are not read by most models; those of nodes have another length.

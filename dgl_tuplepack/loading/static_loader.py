@@ -146,8 +146,8 @@ def levels_of(view: Any) -> dict[Any, str | None] | None:
     """Return the rows that the attributes of PyG batches of a store have, by attribute; None for other batches.
 
     An attribute has a row for each element of a component, such as "nodes" or "edges:a:to:b", or for each of the
-    "graphs"; None: rows along another axis, or several rows for each graph. The attributes of a `HeteroData` are pairs:
-    the type (None for the whole graph), and the name.
+    "graphs", or several ("graphs*3"); None: rows along another axis. The attributes of a `HeteroData` are pairs: the
+    type (None for the whole graph), and the name.
     """
     if not isinstance(view, BatchView) or view.shapes or view.framework != "pyg":
         return None
@@ -157,9 +157,9 @@ def levels_of(view: Any) -> dict[Any, str | None] | None:
     components: dict[Any, str] = dict(zip(schema.types.values(), schema.components, strict=True))
     levels: dict[Any, str | None] = {}
     for column, storage, name in names.columns:
-        is_along_rows = not names.layout.dim(column) and column not in names.layout.rows
         key = name if names.types.is_flat else (storage, name)
-        levels[key] = components.get(column[1], "graphs") if is_along_rows else None
+        level, number = components.get(column[1], "graphs"), names.layout.rows.get(column, 1)
+        levels[key] = None if names.layout.dim(column) else level if number == 1 else f"{level}*{number}"
     return levels
 
 

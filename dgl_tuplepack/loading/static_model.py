@@ -30,8 +30,9 @@ from dgl_tuplepack.errors import CompileError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, components_of
 from dgl_tuplepack.loading.padded_call import GraphAt, Inputs, Rows, parameters_of
 from dgl_tuplepack.loading.static_call import StaticCall, paddings_of, ties_of
-from dgl_tuplepack.loading.static_inputs import GRAPHS, Component, Padding, Slots
+from dgl_tuplepack.loading.static_inputs import GRAPHS, Component, Slots
 from dgl_tuplepack.loading.static_loader import slots_of
+from dgl_tuplepack.loading.static_padding import Padding, spacing_of
 from dgl_tuplepack.nn.conversion import Masking
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.sampling.static_sampler import StaticBatchSampler
@@ -157,6 +158,8 @@ class StaticCalls:
         # Names of arguments whose gradients the model itself requires; a batch that is used again requires them before.
         self._required: set[str] = set()
         self._said: set[str] = set()
+        # Position of a graph among those of the arguments -> about the length of its shortest edge in the first call.
+        self._spacings: dict[int, float] = {}
         self._undecided, self._may_be_lazy = 0, True
         self._lock = threading.RLock()
 
@@ -207,6 +210,7 @@ class StaticCalls:
         if self._masking.refuses_lonely_nodes and any(graph.has_lonely_nodes() for graph in inputs.graphs):
             # The plain model refuses nodes without incoming edges, with the message of DGL.
             return None
+        self._set_spacings(inputs)
         fitting = self._fitting(inputs, self._masking.needs_edges or _has_small_range(inputs))
         if fitting is None:
             self._say_plain(
@@ -227,6 +231,14 @@ class StaticCalls:
                 )
         inputs.paddings, inputs.rows = paddings, rows
         return call
+
+    def _set_spacings(self, inputs: Inputs) -> None:
+        """Let edges of padding be as long as real ones, if graphs have positions."""
+        for i, graph in enumerate(inputs.graphs):
+            for e in graph.edge_types:
+                if i not in self._spacings and e[0] in graph.positions and e[2] in graph.positions and graph.counts[e]:
+                    self._spacings[i] = spacing_of(graph.ends(e), graph.positions[e[0]], graph.positions[e[2]])
+        inputs.spacings = self._spacings
 
     def _say_plain(self, reason: str) -> None:
         if reason.partition(" with ")[0] not in self._said:
@@ -302,7 +314,7 @@ def _with_room_for_padding(slots: dict[Component, int], inputs: Inputs, needs_ed
             # A source that is smaller than a batch leaves many graphs of padding, each with two nodes.
             if 2 * (slots[GRAPHS] - inputs.num_graphs) > slots[nodes] - inputs.counts[nodes] >= 0:
                 grow(nodes, 2 * slots[GRAPHS])
-        for e in graph.edge_types if needs_edges or graph.has_positions else ():
+        for e in graph.edge_types if needs_edges or graph.positions else ():
             nodes, edges = (i, e[2]), (i, e)
             degree = max(slots[edges] / max(slots[nodes], 1), 1.0)
             more = 0 if nodes in grown else max(8, slots[nodes] // 32)

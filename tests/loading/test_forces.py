@@ -1,6 +1,7 @@
 """Models whose forward pass computes forces, compiled on ordinary batches, against the models themselves."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch_geometric.data import Data
 import dgl_tuplepack as tp
 from dgl_tuplepack.compiling import torch_private
 from dgl_tuplepack.errors import CompileError
+from dgl_tuplepack.loading.static_padding import spacing_of
 
 # Torch's compiler without its C++ compiler; as with it, second derivatives exist only inside of compiled code.
 AOT = {"backend": "aot_eager"}
@@ -343,3 +345,64 @@ def test_a_batch_that_is_used_again_is_not_compiled_again():
     assert data.pos.requires_grad
     torch.testing.assert_close(first, [each.detach() for each in compiled(data)])
     assert len(compiled._static_calls._calls) == 1
+
+
+class Near(nn.Module):
+    """Energies of vectors to atoms that are nearer than 0.4, with a cell of each structure; for any names."""
+
+    def __init__(self, positions):
+        super().__init__()
+        self.positions, self.kinds, self.mix = positions, nn.Embedding(5, 8), nn.Linear(8, 8, bias=False)
+        self.double()
+
+    def forward(self, data):
+        pos, (source, target) = data[self.positions], data.edge_index
+        pos.requires_grad_()
+        vectors = pos[source] - pos[target]
+        lengths = vectors.norm(dim=1, keepdim=True)
+        near = self.kinds(data.z)[source] * (1 - lengths / 0.4).clamp(min=0) ** 3
+        sums = near.new_zeros(len(pos), 3, 8).index_add(0, target, (vectors / lengths)[:, :, None] * near[:, None])
+        atoms = self.mix(sums).norm(dim=1).sum(1) / torch.linalg.det(data.lattice.view(-1, 3, 3))[data.batch]
+        energies = atoms.new_zeros(data.num_graphs, 1).index_add(0, data.batch, atoms[:, None])
+        (gradient,) = torch.autograd.grad(energies.sum(), pos, create_graph=True)
+        return energies, -gradient
+
+
+@pytest.mark.parametrize("name", ["pos", "positions", "atom_coord", "R"])
+def test_names_of_positions_their_unit_and_cells_with_three_rows(name):
+    # Angles of a triangle make no sum of vectors 0.
+    triangle, generator = torch.tensor([[0.0, 0, 0], [0.1, 0, 0], [0.03, 0.12, 0]]).double(), torch.Generator()
+    graphs = []
+    for i in range(30):
+        data = molecule(3, generator.manual_seed(i))
+        del data.pos, data.cell
+        data[name] = triangle + 0.01 * torch.randn(3, 3, generator=generator, dtype=torch.float64)
+        data.lattice = (2 + torch.rand(3, generator=generator).double()).diag()
+        data.num_nodes = 3
+        graphs.append(data)
+    # One without edges, so that numbers of rows differ.
+    graphs[0] = molecule(2, generator)
+    pos = graphs[0].pos / 20
+    del graphs[0].pos, graphs[0].cell
+    graphs[0][name], graphs[0].lattice, graphs[0].num_nodes = pos, torch.eye(3).double(), 2
+    loader, model = tp.packed_loader(graphs, batch_size=8, with_ids=True), Near(name)
+    compiled = tp.compile(copy.deepcopy(model), loader, **AOT)
+    for data in loader:
+        found = compiled(data)
+        torch.testing.assert_close(found, model(data.clone().detach()), rtol=1e-10, atol=1e-12)
+        loss_of(found, data).backward()
+    assert compiled._static_calls.is_compiled
+    assert all(each.grad.isfinite().all() for each in compiled.parameters())
+
+
+@pytest.mark.parametrize("unit", [1.0, 2.0**-4, 2.0**7])
+def test_edges_of_padding_are_as_long_as_real_ones(unit):
+    for seed in range(50):
+        data = molecule(2 + seed % 7, torch.Generator().manual_seed(seed))
+        lengths = (data.pos[data.edge_index[0]] - data.pos[data.edge_index[1]]).norm(dim=1)
+        spacing = spacing_of(data.edge_index, data.pos * unit, data.pos * unit) / unit
+        assert spacing == 2.0 ** round(math.log2(spacing))
+        assert spacing <= max(1.5 * lengths.min(), lengths.max() / 1.8)
+        assert 2 * spacing > min(lengths.min() / 1.5, lengths.max() / 1.8)
+        assert spacing < lengths.max()
+    assert spacing_of(data.edge_index, 0 * data.pos, 0 * data.pos) == 1.0

@@ -162,10 +162,17 @@ def test_files_that_ase_reads_and_those_that_are_wrong(tmp_path: Path) -> None:
         (written("names.extxyz", other_names), "has no 'energy', but E", "--energy-key and --forces-key"),
         (tmp_path / "damaged.extxyz", "ASE cannot read", "damaged.extxyz"),
         (tmp_path / "text.abc", "ASE cannot read", "UnknownFileTypeError"),
+        (tmp_path, "is a folder"),
     ]
     good = ("--structures", tmp_path / "good.extxyz", "--plain", *SMALL)
-    runs = [good, *(("--structures", path) for path, *_ in wrong)]
-    done, *refused = run_each(SCRIPT, *runs, folder=ROOT, PYTHONPATH=str(ROOT))
+    runs = [
+        good,
+        *(("--structures", path) for path, *_ in wrong),
+        (*good, "--cutoff", "0.1"),
+        (*good, "--device", "cuda"),
+    ]
+    wrong += [("", "nearer than --cutoff 0.1"), *([] if torch.cuda.is_available() else [("", "needs CUDA")])]
+    done, *refused = run_each(SCRIPT, *runs[: len(wrong) + 1], folder=ROOT, PYTHONPATH=str(ROOT))
     assert losses_of(done).shape == (2, 3)
     for each, (_, *messages) in zip(refused, wrong, strict=True):
         assert each.returncode == 1
