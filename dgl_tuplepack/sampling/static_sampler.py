@@ -239,8 +239,10 @@ class StaticBatchSampler(EpochSampler):
             if shape is not None:
                 self._check_order()
             return
-        self._exact = ExactBatches(shapes.sizes.array, values, self._cut)
-        if known_order(self._exact) is None:
+        exact = ExactBatches(shapes.sizes.array, values, self._cut)
+        if self._draws is None:
+            self._exact = exact
+        if known_order(exact) is None:
             needed = limits_of(self._sizes, chosen(shapes), cap)
             raise SamplerError(
                 f"no order of the {self.num_graphs} graphs was found whose batches of {self._cut.most} all fit "
@@ -308,8 +310,8 @@ class StaticBatchSampler(EpochSampler):
         sampler = copy.copy(self)
         sampler.num_replicas = num_replicas
         sampler._cut = Cut.of(self.num_graphs, self.batch_size, num_replicas, self.drop_last)
-        if self.shuffle:
-            sampler._latest = -1, self._kept
+        sampler._latest = (-1, self._kept) if self.shuffle else self._latest
+        if self.shuffle and self._draws is None:
             sampler._exact = ExactBatches(self._sizes.array, self.limits.array, sampler._cut)
         return sampler
 
@@ -367,7 +369,8 @@ class StaticBatchSampler(EpochSampler):
             order = exact.repaired(of_draw)
             if order is not None:
                 order = order if self.num_replicas == 1 else exact.evened(order, of_draw)[0]
-                return separated(graphs[order], self._cut.offsets, sizes, limits, of_draw)
+                first_packs = np.arange(len(self._cut.counts) + 1)
+                return separated(graphs[order], self._cut.offsets, first_packs, sizes, limits, of_draw)
         raise SamplerError(
             f"none of {_DRAWS} draws of graphs by their weights fits {self.limits!r}; give a larger shape or slack."
         )

@@ -69,14 +69,18 @@ class WeightedDraws:
         return np.repeat(order, reached)
 
 
-def separated(ids: IntArray, offsets: IntArray, sizes: IntArray, limits: IntArray, key: np.uint64) -> IntArray:
-    """Exchange graphs between batches until no graph is twice in a batch, where that is possible within the limits."""
-    ids = ids.copy()
+def separated(
+    ids: IntArray, offsets: IntArray, first_packs: IntArray, sizes: IntArray, limits: IntArray, key: np.uint64
+) -> IntArray:
+    """Exchange graphs between batches until none is twice in a batch, where the limits of packs make that possible.
+
+    Pack p holds ``ids[offsets[p]:offsets[p + 1]]``, and batch b the packs ``first_packs[b]:first_packs[b + 1]``.
+    """
+    ids, sizes = ids.copy(), np.ascontiguousarray(sizes)
     loads = np.add.reduceat(sizes[ids], offsets[:-1], axis=0)
-    sizes = np.ascontiguousarray(sizes)
     for turn in range(_TURNS):
         # Other graphs have moved since the last turn, so there may be room now.
-        if not separate(ids, offsets, sizes, limits, loads, key_of(int(key), turn, _SEPARATE), _TRIES):
+        if not separate(ids, offsets, first_packs, sizes, limits, loads, key_of(int(key), turn, _SEPARATE), _TRIES):
             break
     return ids
 

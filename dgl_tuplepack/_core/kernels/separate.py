@@ -19,38 +19,40 @@ def _holds(ids: ConstIntVector, first: int, end: int, graph: int) -> bool:
 
 @jit
 def separate(
-    ids: IntVector, offsets: ConstIntVector, sizes: ConstIntMatrix, limits: ConstIntVector, loads: IntMatrix,
-    key: np.uint64, tries: int,
+    ids: IntVector, offsets: ConstIntVector, first_packs: ConstIntVector, sizes: ConstIntMatrix, limits: ConstIntVector,
+    loads: IntMatrix, key: np.uint64, tries: int,
 ) -> int:  # fmt: skip
     """Exchange graphs that are twice in a batch with random graphs of other batches; return how many are left.
 
-    Batch b holds ``ids[offsets[b]:offsets[b + 1]]``, with the total sizes ``loads[b]``. No batch that is within the
-    `limits` exceeds them afterwards. Each graph has so many `tries`.
+    Pack p holds ``ids[offsets[p]:offsets[p + 1]]``, with the total sizes ``loads[p]``; batch b has the packs
+    ``first_packs[b]:first_packs[b + 1]``. No pack that is within the `limits` exceeds them afterwards. Each graph has
+    so many `tries`.
     """
-    number, batches, components = len(ids), len(offsets) - 1, len(limits)
     counter, left = np.uint64(0), 0
-    for b in range(batches):
-        first, end = offsets[b], offsets[b + 1]
+    for b in range(len(first_packs) - 1):
+        first, end = offsets[first_packs[b]], offsets[first_packs[b + 1]]
         for i in range(first + 1, end):
             graph = ids[i]
             if not _holds(ids, first, i, graph):
                 continue
             left += 1
+            pack = np.searchsorted(offsets, i, side="right") - 1
             for _ in range(tries):
-                j = np.int64(random_bits(key, counter) % np.uint64(number))
+                j = np.int64(random_bits(key, counter) % np.uint64(len(ids)))
                 counter += np.uint64(1)
                 other, theirs = ids[j], np.searchsorted(offsets, j, side="right") - 1
-                if theirs == b or other == graph or _holds(ids, first, end, other):
+                if first <= j < end or other == graph or _holds(ids, first, end, other):
                     continue
-                fits = not _holds(ids, offsets[theirs], offsets[theirs + 1], graph)
-                for d in range(components):
+                of_batch = np.searchsorted(first_packs, theirs, side="right") - 1
+                fits = not _holds(ids, offsets[first_packs[of_batch]], offsets[first_packs[of_batch + 1]], graph)
+                for d in range(len(limits)):
                     more = sizes[other, d] - sizes[graph, d]
-                    fits = fits and (more <= 0 or loads[b, d] + more <= limits[d])
+                    fits = fits and (more <= 0 or loads[pack, d] + more <= limits[d])
                     fits = fits and (more >= 0 or loads[theirs, d] - more <= limits[d])
                 if fits:
-                    for d in range(components):
+                    for d in range(len(limits)):
                         more = sizes[other, d] - sizes[graph, d]
-                        loads[b, d] += more
+                        loads[pack, d] += more
                         loads[theirs, d] -= more
                     ids[i], ids[j] = other, graph
                     left -= 1
