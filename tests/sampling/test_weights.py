@@ -167,4 +167,5 @@ def test_loaders_pass_weights_to_the_splits_that_they_shuffle() -> None:
             assert len(train) == 45
             assert 20 <= sum(i < 5 for i in train) <= 30
             assert sorted(flat(loaders["valid"].sampler)) == list(range(15))
+            loaders["train"].set_epoch(1)
             assert len(list(loaders["train"])) == len(loaders["train"])
