@@ -231,7 +231,7 @@ class StaticBatchSampler(EpochSampler):
         elif not self.shuffle:
             values = shapes.rounded(np.maximum(self._contents().max(axis=0), 1))
         elif slack is None:
-            values = self._chosen(shapes) if stored is None else stored.array
+            values = self._chosen(shapes, stored)
         else:
             values = shapes.of(round(real_number("slack", slack, least=0, most=1e6, error=SamplerError) * UNIT))
         self.limits = limits_of(self._sizes, values, cap)
@@ -251,12 +251,12 @@ class StaticBatchSampler(EpochSampler):
         if shape is None and slack is None:
             self._warn_of_padding(shapes)
 
-    def _chosen(self, shapes: SlackShapes) -> IntArray:
+    def _chosen(self, shapes: SlackShapes, stored: Limits | None) -> IntArray:
         """Return limits for the batches of a single rank if others can use them, so that they depend on no rank."""
         single = Cut.of(self.num_graphs, self.batch_size, 1, drop_last=False)
+        values = chosen(replace(shapes, cut=single)) if stored is None else stored.array
         if np.array_equal(self._cut.counts, single.counts):
-            return chosen(shapes)
-        values = chosen(replace(shapes, cut=single))
+            return values
         return (
             values if known_order(ExactBatches(shapes.sizes.array, values, self._cut)) is not None else chosen(shapes)
         )
