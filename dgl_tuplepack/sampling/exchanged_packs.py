@@ -16,7 +16,7 @@ from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
 # Identifiers of the random streams; other files have others.
 _DEAL, _REPAIR, _STIR = 6, 7, 8
-# "exchange" takes graphs in descending order of their size times a random factor between 1 - _NOISE and 1.
+# Graphs are dealt in descending order of their size times a random factor between 1 - _NOISE and 1.
 _NOISE = 0.5
 # If its packs cannot be repaired, more and more packs of the plan are kept; after this many attempts, all of them.
 _ATTEMPTS = 5
@@ -104,10 +104,17 @@ class ExchangedPacks:
 
     def _filled(self, epoch: int, sizes: IntArray, limits: IntArray, graphs: IntArray, number: int) -> OpenPacks:
         """Fill a number of packs with graphs in random order; return the packs, some of which may exceed a limit."""
-        shares = sizes / limits
-        factors = 1 - _NOISE * random_fractions(key_of(self._seed, epoch, _DEAL), len(sizes))
-        ordered = graphs[np.argsort(-(shares.max(axis=1) * factors)[graphs], kind="stable")]
-        packs = OpenPacks.of(sizes, limits, dealt_evenly(shares, ordered, number), ordered, number, _FREE)
-        budget = _REPAIR_WORK[0] * sizes.size + _REPAIR_WORK[1]
-        packs.repair(moves=True, key=key_of(self._seed, epoch, _REPAIR), budget=budget)
-        return packs
+        keys = key_of(self._seed, epoch, _DEAL), key_of(self._seed, epoch, _REPAIR)
+        return filled_packs(sizes, limits, graphs, number, *keys)
+
+
+def filled_packs(
+    sizes: IntArray, limits: IntArray, graphs: IntArray, number: int, deal_key: np.uint64, repair_key: np.uint64
+) -> OpenPacks:
+    """Fill a number of packs with graphs in random order, and repair them; some may still exceed a limit."""
+    shares = sizes / limits
+    factors = 1 - _NOISE * random_fractions(deal_key, len(sizes))
+    ordered = graphs[np.argsort(-(shares.max(axis=1) * factors)[graphs], kind="stable")]
+    packs = OpenPacks.of(sizes, limits, dealt_evenly(shares, ordered, number), ordered, number, _FREE)
+    packs.repair(moves=True, key=repair_key, budget=_REPAIR_WORK[0] * sizes.size + _REPAIR_WORK[1])
+    return packs

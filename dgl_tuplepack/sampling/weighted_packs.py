@@ -6,32 +6,26 @@ import math
 
 import numpy as np
 
-from dgl_tuplepack._core.seeds import key_of, random_fractions
+from dgl_tuplepack._core.seeds import key_of
 from dgl_tuplepack.errors import SamplerError
 from dgl_tuplepack.planning.bounds.instance import as_instance
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
-from dgl_tuplepack.planning.packing.stages.dealing import OpenPacks, dealt_evenly
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 from dgl_tuplepack.sampling.epoch_batches import NONE, EpochBatches
+from dgl_tuplepack.sampling.exchanged_packs import filled_packs
 from dgl_tuplepack.sampling.weights import WeightedDraws, separated
 
 # Draws of other epochs may need more packs than the plan, so there are this fraction more, and one.
 _RESERVE = 0.003
 # So many draws are tried for an epoch.
 _DRAWS = 8
-# Most units of work (see `Effort` in planning) of a repair: a number for each graph and component, plus another one.
-_WORK = 100, 5_000_000
-# Unused places in each pack, which let graphs move.
-_FREE = 16
-# Graphs are dealt in descending order of their size times a random factor between 1 - _NOISE and 1.
-_NOISE = 0.5
 # Identifiers of random streams; other files have others.
 _DRAW, _DEAL, _REPAIR, _SEPARATE = 20, 21, 22, 23
 
 
 class WeightedPacks:
-    """Packs of graphs that `draws` returns, of the `sizes` of all N graphs, within `limits`; a plan has `num_packs`."""
+    """Packs of the graphs that `draws` returns for an epoch, out of N graphs with these `sizes`."""
 
     def __init__(self, draws: WeightedDraws, sizes: GraphSizes, seed: int) -> None:
         self.sizes, self._draws, self._seed = sizes, draws, seed
@@ -67,12 +61,8 @@ class WeightedPacks:
         instance = as_instance(histogram.without_ids(), limits)
         assert histogram.graph_classes is not None
         sizes = instance.sizes[histogram.graph_classes]
-        shares = sizes / instance.limits
-        factors = 1 - _NOISE * random_fractions(key_of(int(key), 0, _DEAL), len(sizes))
-        ordered = np.argsort(-(shares.max(axis=1) * factors), kind="stable")
-        assigned = dealt_evenly(shares, ordered, number)
-        packs = OpenPacks.of(sizes, instance.limits, assigned, ordered, number, _FREE)
-        packs.repair(moves=True, key=key_of(int(key), 0, _REPAIR), budget=_WORK[0] * sizes.size + _WORK[1])
+        keys = key_of(int(key), 0, _DEAL), key_of(int(key), 0, _REPAIR)
+        packs = filled_packs(sizes, instance.limits, np.arange(len(sizes)), number, *keys)
         if len(packs.exceeding()) or not packs.counts.all():
             return None
         return np.append(0, np.cumsum(packs.counts)), graphs[packs.graphs]
