@@ -1,4 +1,4 @@
-"""Draw the picture of the README: shuffled and packed batches of ogbg-molhiv, in light and in dark colours.
+"""Draw the picture of the README, in light and dark colours: shuffled batches of ogbg-molhiv, and after exchanges.
 
     python scripts/draw_batches.py [--out FOLDER]
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,65 +19,75 @@ from matplotlib.patches import PathPatch
 from matplotlib.path import Path as Outline
 
 import dgl_tuplepack as tp
+from dgl_tuplepack._core.seeds import key_of, shuffled
+from dgl_tuplepack.sampling.exact_batches import Cut, ExactBatches
 from dgl_tuplepack.tools.plots import save_picture
 
-SHOWN, GRAPHS = 12, 70
-# Eight packs hold 70 graphs on average.
-LIMITS, PACKS = tp.Limits(nodes=222, edges=502), 8
-# Colours of the graphs in a bar, in turn; they also differ in greyscale.
-SLICES = ("#0f4c81", "#2f93b5", "#8fd0c6")
+SHOWN, BATCH_SIZE = 12, 64
+# Colours of the graphs in a bar, in turn, and of exchanged graphs; they also differ in greyscale.
+SLICES, EXCHANGED = ("#0f4c81", "#2f93b5", "#8fd0c6"), "#f2b134"
 WIDTH = 0.8
 # Variant -> text and padding.
 COLOURS = {"light": ("#1f2328", "#8c959f"), "dark": ("#e6edf3", "#9198a1")}
 
 
 def main() -> None:
-    """Write packs-light.svg and packs-dark.svg."""
+    """Write batches-light.svg and batches-dark.svg."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path(__file__).resolve().parents[1] / "docs" / "images")
     folder = parser.parse_args().out
     folder.mkdir(parents=True, exist_ok=True)
     histogram = tp.load_example("ogbg-molhiv")
-    sizes = np.random.default_rng(0).permutation(np.repeat(histogram.sizes, histogram.counts, axis=0))
-    nodes = sizes[:, 0]
-    shuffled = [nodes[first : first + GRAPHS].tolist() for first in range(0, SHOWN * GRAPHS, GRAPHS)]
-    sampler = tp.PackBatchSampler(tp.GraphSizes(sizes), LIMITS, packs_per_batch=PACKS)
-    packed = [nodes[ids].tolist() for _, ids in zip(range(SHOWN), sampler, strict=False)]
+    sizes = np.repeat(histogram.sizes, histogram.counts, axis=0)
+    limits = tp.StaticBatchSampler(tp.GraphSizes(sizes), BATCH_SIZE).limits
+    # As the sampler makes the order of an epoch.
+    key = key_of(0, 0, 0)
+    before = shuffled(np.arange(len(sizes)), key)
+    after = ExactBatches(sizes, limits.array, Cut.of(len(sizes), BATCH_SIZE, 1, drop_last=False)).repaired(key)
+    assert after is not None
+    shown = slice(SHOWN * BATCH_SIZE)
+    one, other = (sizes[order[shown], 0].reshape(SHOWN, BATCH_SIZE) for order in (before, after))
+    is_exchanged = (before != after)[shown].reshape(SHOWN, BATCH_SIZE)
+    pairs = [(one, 0 * is_exchanged), (other, is_exchanged)]
     for name, (text, padding) in COLOURS.items():
-        draw(shuffled, packed, text, padding, folder / f"packs-{name}.svg")
+        draw(pairs, limits.nodes, text, padding, folder / f"batches-{name}.svg")
+    print(f"{(before != after).mean():.1%} of the graphs of the epoch are exchanged")
 
 
-def draw(shuffled: list[list[int]], packed: list[list[int]], text: str, padding: str, path: Path) -> None:
+def draw(pairs: list[tuple[Any, Any]], most: int, text: str, padding: str, path: Path) -> None:
     """Write one variant."""
     colours = {name: text for name in ("text.color", "ytick.color", "axes.labelcolor")}
     with matplotlib.rc_context(colours | {"font.size": 15, "axes.titlesize": 15}):
         figure = Figure(figsize=(9, 4), layout="constrained", facecolor="none")
-        pairs = zip(figure.subplots(1, 2, sharey=True), (shuffled, packed), strict=True)
-        for ax, batches in pairs:
-            slots = max(map(sum, shuffled)) if batches is shuffled else PACKS * LIMITS.nodes + 1
-            draw_bars(ax, batches, slots, padding)
-            share = 1 - sum(map(sum, batches)) / (slots * SHOWN)
-            kind = "shuffled" if batches is shuffled else "packed"
+        for ax, (nodes, is_exchanged), slots, kind in zip(
+            figure.subplots(1, 2, sharey=True), pairs, (int(pairs[0][0].sum(1).max()), most),
+            ("shuffled", "exchanged"), strict=True,
+        ):  # fmt: skip
+            draw_bars(ax, nodes, is_exchanged, slots, padding)
+            share = 1 - nodes.sum() / (slots * SHOWN)
             ax.set(title=f"{kind}: {share:.1%} padding", xticks=[], facecolor="none")
             ax.spines[:].set_visible(False)
             ax.tick_params(length=0)
-        figure.axes[0].set(ylabel="nodes", ylim=(0, 1920), yticks=range(0, 2000, 500))
+        figure.axes[0].set(ylabel="nodes", ylim=(0, 1.02 * max(pairs[0][0].sum(1))), yticks=range(0, 2000, 500))
         save_picture(ax, path)
     # More decimals would only enlarge the file.
     path.write_text(re.sub(r"(\d\d\.\d\d)\d+", r"\1", path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
-def draw_bars(ax: Any, batches: Sequence[Sequence[int]], slots: int, padding: str) -> None:
+def draw_bars(ax: Any, batches: Any, is_exchanged: Any, slots: int, padding: str) -> None:
     """Draw each batch as a bar that stacks the sizes of its graphs, with padding up to `slots`."""
-    for number, batch in enumerate(batches):
+    for number, (batch, marks) in enumerate(zip(batches, is_exchanged, strict=True)):
         fill(ax, number, [0], [slots], padding)
-        # Filling the whole bar first, and then covering some graphs, keeps vector files small.
-        fill(ax, number, [0], [sum(batch)], SLICES[0])
+        # Exchanged graphs come last. Filling the whole bar first, and then covering some graphs, keeps files small.
+        order = np.argsort(marks, kind="stable")
+        batch, exchanged = batch[order], int(marks.sum())
+        fill(ax, number, [0], [batch.sum()], SLICES[0])
         ends = np.cumsum(batch)
-        for first, colour in enumerate(SLICES[1 : len(batch)], 1):
+        for first, colour in enumerate(SLICES[1:], 1):
             chosen = slice(first, None, len(SLICES))
             fill(ax, number, (ends - batch)[chosen], ends[chosen], colour)
-    ax.set(xlim=(-0.6, len(batches) - 0.4), ylim=(0, 1.02 * slots))
+        fill(ax, number, (ends - batch)[len(batch) - exchanged :], ends[len(batch) - exchanged :], EXCHANGED)
+    ax.set(xlim=(-0.6, len(batches) - 0.4))
 
 
 def fill(ax: Any, number: int, lows: Any, highs: Any, colour: str) -> None:

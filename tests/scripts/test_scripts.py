@@ -137,7 +137,7 @@ def test_benchmarks_find_what_they_measure(tmp_path: Path) -> None:
 
 def test_the_committed_picture_of_batches_is_what_comes_out(tmp_path: Path) -> None:
     assert run(ROOT / "scripts" / "draw_batches.py", "--out", tmp_path).returncode == 0
-    for name in ("packs-light.svg", "packs-dark.svg"):
+    for name in ("batches-light.svg", "batches-dark.svg"):
         assert (tmp_path / name).read_bytes() == (ROOT / "docs" / "images" / name).read_bytes()
 
 
