@@ -24,18 +24,14 @@ _DIFFERENCES = """\
 
 1. **Minimum.** Under this name, the paper's companion code uses the larger of the two numbers, so its row repeats
    *maximum*. Here *minimum* is the real minimum.
-2. **Which packs are skipped.** The heuristic gives a number h to each size, and to the room left in each pack. When the
-   companion code first places graphs of a size, it considers all packs whose h is at least the h of the size. For
-   further graphs of that size, it considers only packs whose h is larger, and skips packs whose h is equal. The paper's
-   text does not mention this, but the printed figures require it, and `best_fit` does the same. By the text only,
-   *node* and *minimum* need 3,842 packs on ogbg-molhiv, and the other heuristics as many as here. For first fit the
-   paper prints no figures. `first_fit` follows the code, and `first_fit_by_text` the text; the table of first fit shows
-   both.
+2. **Which packs are skipped.** The heuristic gives a number h to each size, and to the room left in each pack. For the
+   first graph of a size, the companion code considers all packs whose h is at least the h of the size; for further
+   graphs, only packs whose h is larger. The text does not mention this, but the printed figures require it, and
+   `best_fit` does the same. `first_fit` follows the code, and `first_fit_by_text` the text.
 3. **Two conventions of efficiency.** The paper first lowers each limit to the largest number that any pack contains;
-   the column *here* does the same. *Against the limits* divides by the given limits, as `plan.efficiency` does. Both
-   are equal if, for each limit, some pack reaches it.
-4. **Node only and edge only** ignore the other limit, so their packs exceed it. For their efficiency against the
-   limits, this limit is raised to what their packs need.
+   the column *here* does the same. *Against the limits* divides by the given limits, as `plan.efficiency` does.
+4. **Node only and edge only** ignore the other limit. For their efficiency against the limits, this limit is raised to
+   what their packs need.
 5. **Rounding.** The paper prints one decimal, or two if a figure is small; *agrees* means equal after that rounding.
 """
 
@@ -153,9 +149,9 @@ def _figure_5(printed: Printed, grid: Grid) -> str:
         "### Figure 5: harmonic mean of the efficiencies over the limits\n\n"
         f"Best fit with the heuristic *product* and no cap on graphs, for {len(grid):,} pairs of limits, from the size "
         "of the largest\ngraph to three times that size.\n"
-        f"The smallest limits reach {grid[smallest]:.2%}; the highest mean is {grid[fullest]:.2%} at "
-        f"{fullest[0]:,} nodes and {fullest[1]:,} edges.\n"
-        "The star marks the limits with the fewest slots among those within 0.5 % of the highest mean: "
+        f"The highest mean is {grid[fullest]:.2%} at {fullest[0]:,} nodes and {fullest[1]:,} edges. The smallest limits "
+        f"reach {grid[smallest]:.2%}.\n"
+        "The star marks the limits with the fewest slots among those within 0.5 % of it: "
         f"{best[0]:,} nodes and {best[1]:,} edges\nwith {grid[best]:.2%}.\n\n"
         f"![Heat map of the limits]({printed.name}-limits.png)\n"
     )

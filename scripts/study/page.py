@@ -39,35 +39,30 @@ def _head(arms: list[Arm], by_arm: dict[Arm, list[Run]], epochs: int) -> str:
     seeds = min(len(by_arm[arm]) for arm in arms)
     return f"""# Training on packs and on shuffled batches
 
-This study compares trainings on packs with trainings on shuffled batches of as many graphs. All use ogbg-molhiv with
-OGB's split and encoders, GINE with 2 layers of width 64, and Adam with a learning rate of 0.001. Each row of the first
-two tables stands for {epochs} epochs, {seeds} seeds (for parameters and batches). Packs hold at most 222 nodes and 502
-edges.
+This study compares packs with shuffled batches of as many graphs, on ogbg-molhiv with OGB's split and encoders: GINE with
+2 layers of width 64, and Adam with a learning rate of 0.001, with {epochs} epochs, {seeds} seeds (for parameters and
+batches). Packs hold at most 222 nodes and 502 edges.
 
-- "Plain" batches are shuffled and have a fixed number of graphs: the mean number of graphs in 1 or in 8 packs.
-  ["Exact"](../explain/sampling.md#batches-with-exact-numbers-of-graphs) batches have as many, and fit one static
-  shape, since a few graphs change places. Their loss is a plain mean, too.
+- "Plain" batches are shuffled, and have the mean number of graphs in 1 or in 8 packs.
+  ["Exact"](../explain/sampling.md#batches-with-exact-numbers-of-graphs) batches have as many, and fit one static shape.
 - "Resample", "exchange" and "fixed" decide
   [which graphs share a pack in each epoch](../explain/sampling.md#what-changes-from-epoch-to-epoch). "Repack" made a
-  new plan for each epoch; version 0.1.0 was the last to have it.
-- The "unbiased" loss divides the summed losses of a batch by `sampler.graphs_per_batch`, and the "biased" loss by the
-  number of graphs in this batch ([why](../howto/loss.md#why-not-the-mean-of-the-batch)).
+  new plan for each epoch, in version 0.1.0.
+- The "unbiased" loss divides by `sampler.graphs_per_batch`, and the "biased" loss by the number of graphs in this batch
+  ([why](../howto/loss.md#why-not-the-mean-of-the-batch)).
 
-These commands train, count pairs of graphs, and write this page:
+These commands write this page:
 
     python scripts/study_training.py run --source ogb/ogbg_molhiv --seeds {seeds} --epochs {epochs}
-    python scripts/study_training.py pairs
-    python scripts/study_training.py page
-
-`training.csv` has a row for each run, with its curves."""
+    python scripts/study_training.py page"""
 
 
 def _scores(arms: list[Arm], by_arm: dict[Arm, list[Run]]) -> str:
     lines = [
         "## ROC-AUC",
         "",
-        "Mean ± standard deviation over the seeds. *Validation* and *test* are at the epoch with the best validation "
-        "score; *last* means the last epoch.",
+        "Mean ± standard deviation. *Validation* and *test* are at the epoch with the best validation score; *last* means "
+        "the last epoch.",
         "",
         "| batches | graphs per batch | steps per epoch | validation | test | test, last | training loss, last |",
         "|---|---|---|---|---|---|---|",
@@ -97,9 +92,7 @@ _MEASURES = (
     _Measure("validation", lambda run: 100 * run.valid),
     _Measure("test", lambda run: 100 * run.test),
     _Measure("test, last", lambda run: 100 * run.last_test),
-    _Measure(
-        "training loss, a quarter through", lambda run: 1000 * run.losses[run.epochs // 4 - 1], more_is_better=False
-    ),
+    _Measure("training loss, a quarter", lambda run: 1000 * run.losses[run.epochs // 4 - 1], more_is_better=False),
     _Measure("training loss, last", lambda run: 1000 * run.losses[-1], more_is_better=False),
 )
 # A difference counts as significant if its p-value is below this.
@@ -111,8 +104,8 @@ def _comparisons(arms: list[Arm], by_arm: dict[Arm, list[Run]]) -> str:
         "## Packs and exact batches compared with plain batches of as many graphs",
         "",
         "Difference of the means, with its standard error: ROC-AUC in points (1 point = 0.01), loss in thousandths. "
-        f"A difference is bold if it is significant: by Welch's t test, chance alone would make one this large with a "
-        f"probability below {_CHANCE:.0%}. *A quarter through* means after a quarter of the epochs.",
+        f"Significant differences are bold (Welch's t test, p < {_CHANCE:.0%}). *A quarter* means after a quarter of the "
+        "epochs.",
         "",
         f"| batches | {' | '.join(measure.name for measure in _MEASURES)} |",
         "|---|" + "---|" * len(_MEASURES),
@@ -138,10 +131,9 @@ def _comparisons(arms: list[Arm], by_arm: dict[Arm, list[Run]]) -> str:
     listed = f" {'It is' if one else 'They are'}: {'; '.join(significant)}." if significant else ""
     lines += [
         "",
-        f"Of these {number} comparisons, about {_CHANCE * number:.0f} would look significant by chance, even if "
-        f"packs made no difference; {len(significant)} {'does' if one else 'do'}.{listed} The test score at the epoch "
-        f"with the best validation score has a standard deviation of up to {widest:.1f} points over the seeds, so this "
-        "many seeds cannot detect smaller differences.",
+        f"Of these {number} comparisons, about {_CHANCE * number:.0f} would look significant by chance, and "
+        f"{len(significant)} {'does' if one else 'do'}.{listed} The test score has a standard deviation of up to "
+        f"{widest:.1f} points over the seeds, so this many seeds cannot detect smaller differences.",
     ]
     return "\n".join(lines)
 
@@ -164,9 +156,7 @@ def _pairs(out: Path) -> str:
         "## Which graphs meet",
         "",
         f'Share of the pairs of training graphs that meet in a batch at least once in {number} epochs. "Shuffling" is '
-        "the share that is expected for shuffled batches with as many graphs as the packs hold on average: 1 - (1 - "
-        "(b - 1) / (N - 1))^epochs, with b graphs per batch and N graphs in total. The plain batches hold that number "
-        "rounded to a whole number.",
+        "expected for shuffled batches with as many graphs as the packs hold on average.",
         "",
         "| batches | counted | shuffling |",
         "|---|---|---|",
