@@ -11,18 +11,19 @@ one pass. This page writes a store, looks into it, and makes batches from it.
 # Write once
 # ----------
 #
-# ``tp.preprocess`` accepts a list, a dataset, an OGB folder, a ``.bin`` file of DGL, and other sources. It writes the
-# graphs to a store, searches limits, makes a plan for each split, and verifies the checksums of the files. The splits
-# are the attribute ``splits`` of the dataset, here one for training and one for validation.
+# ``tp.preprocess`` accepts a list, a dataset of PyG or DGL, an OGB folder, and other sources. It writes the graphs to a
+# store, chooses the shape of batches of 64 graphs, and verifies the checksums of the files. The splits are the
+# attribute ``splits`` of the dataset.
 
 import tempfile
 import time
 from pathlib import Path
 
-import dgl
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from torch_geometric.data import Data
+from torch_geometric.loader import DataLoader
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.tools import plots
@@ -35,9 +36,8 @@ rng = np.random.default_rng(0)
 chosen = rng.choice(len(sizes.counts), num_graphs, p=sizes.counts / sizes.counts.sum())
 dataset = []
 for nodes, edges in sizes.sizes[chosen].tolist():
-    graph = dgl.rand_graph(nodes, edges)
-    graph.ndata["x"] = torch.randn(nodes, 8)
-    dataset.append((graph, torch.randn(1)))
+    edge_index = torch.randint(nodes, (2, edges))
+    dataset.append(Data(x=torch.randn(nodes, 8), edge_index=edge_index, y=torch.randn(1, 1)))
 
 
 class Molecules(torch.utils.data.Dataset):
@@ -56,16 +56,15 @@ class Molecules(torch.utils.data.Dataset):
 
 molecules = Molecules()
 folder = Path(tempfile.mkdtemp()) / "molecules"
-made = tp.preprocess(molecules, folder, graphs_per_batch=64)
+made = tp.preprocess(molecules, folder, batch_size=64)
 print(made)
 
 # %%
 # What is in the folder
 # ---------------------
 #
-# The arrays are ``.npy`` files, which ``metadata.json`` describes (:doc:`/reference/format`). On the command line,
-# ``dgl-tuplepack info`` shows the contents of a store, and ``dgl-tuplepack verify`` compares every byte with its
-# checksums.
+# The arrays are ``.npy`` files, which ``metadata.json`` describes (:doc:`/reference/format`). ``dgl-tuplepack info``
+# shows the contents of a store, and ``dgl-tuplepack verify`` compares every byte with its checksums.
 
 for path in sorted(folder.rglob("*")):
     if path.is_file():
@@ -75,37 +74,34 @@ for path in sorted(folder.rglob("*")):
 # Open it
 # -------
 #
-# Opening a store reads no graphs, so it takes milliseconds, in every worker and rank. The operating system reads a part
-# of a file when a batch needs it, and shares it between processes. So a dataset may be larger than memory.
+# Opening a store reads no graphs, so it takes milliseconds. The operating system reads a part of a file when a batch
+# needs it, so a dataset may be larger than memory.
 
 store = tp.GraphStore(folder)
 print(len(store), "graphs;", {name: len(ids) for name, ids in store.splits.items()})
-graph, label = store[0]
-print(graph)
+print(store.batched(framework="pyg")[0])
 
 # %%
-# The sizes of the graphs, and the limits of a pack that ``preprocess`` chose:
+# The sizes of the graphs:
 
-plots.plot_sizes(store.histogram, made.limits)
+plots.plot_sizes(store.histogram)
 
 # %%
 # Train from it
 # -------------
 #
-# ``splits=True`` makes a loader for each split of the store; the batches of all splits have one shape. The loaders use
-# the limits and plans that ``preprocess`` saved in the folder.
+# ``splits=True`` makes a loader for each split of the store. The loaders use the shape that ``preprocess`` saved.
 
-loaders = tp.packed_loader(folder, graphs_per_batch=64, splits=True)
+loaders = tp.packed_loader(folder, batch_size=64, splits=True)
 for name, loader in loaders.items():
-    batch = next(iter(loader))
-    print(name, len(loader), "batches,", len(batch.node_mask), "nodes,", len(batch.edge_mask), "edges")
+    print(name, len(loader), "batches;", next(iter(loader)))
 
 # %%
 # How fast is it?
 # ---------------
 #
-# We compare three loaders with 64 graphs per batch (the packed one with about 64): DGL's loader on the list; on the
-# store, ``tp.GraphDataLoader``, which makes the same batches as DGL's loader; and ``packed_loader`` on the store.
+# Three loaders with 64 graphs per batch: PyG's on the list; ``tp.pyg.DataLoader`` on the store, which makes the same
+# batches; and ``packed_loader`` on the store.
 
 
 def seconds(batches):
@@ -119,10 +115,8 @@ def seconds(batches):
 
 train = store.subset(store.splits["train"])
 ways = {
-    "DGL's loader, list": dgl.dataloading.GraphDataLoader(
-        [dataset[i] for i in molecules.splits["train"]], batch_size=64
-    ),
-    "tp.GraphDataLoader, store": tp.GraphDataLoader(train, batch_size=64),
+    "PyG's loader, list": DataLoader([dataset[i] for i in molecules.splits["train"]], batch_size=64),
+    "tp.pyg.DataLoader, store": tp.pyg.DataLoader(train, batch_size=64),
     "packed_loader, store": loaders["train"],
 }
 for batches in ways.values():
@@ -135,19 +129,4 @@ axes.set(xlabel="milliseconds per batch")
 axes.invert_yaxis()
 
 # %%
-# Several machines, several files
-# -------------------------------
-#
-# ``tp.preprocess_shards`` does the same for a dataset in many files. It writes a store, called a *shard*, for each
-# file, with one process for each core or on a cluster. A `tp.MultiStore <dgl_tuplepack.MultiStore>` reads all shards as
-# one store. :doc:`/howto/shards` has the details.
-
-paths = []
-for number, part in enumerate(np.array_split(np.arange(num_graphs), 3)):
-    paths.append(str(folder.parent / f"part-{number}.bin"))
-    dgl.save_graphs(paths[-1], [dataset[i][0] for i in part], {"y": torch.stack([dataset[i][1] for i in part])})
-
-tp.preprocess_shards(paths, folder.parent / "shards", workers=1)
-shards = tp.MultiStore(folder.parent / "shards")
-batch = next(iter(tp.packed_loader(shards, graphs_per_batch=64)))
-print(len(shards), "graphs in 3 shards; a batch of", batch.num_real_graphs)
+# ``tp.preprocess_shards`` does the same for a dataset in many files, with many processes: :doc:`/howto/shards`.

@@ -11,9 +11,9 @@ the first one stopped: in each epoch, no graph is lost and none comes twice. Thi
 # A training script
 # -----------------
 #
-# The script below is started with ``torchrun --nproc-per-node=2 train.py FOLDER STEPS``. To show an interruption, it
-# ends after that many steps; with -1 it trains to the end. The loader reads its rank and the number of processes from
-# ``torch.distributed``. Every rank gets the same number of batches, so no process waits for a rank that has none left.
+# The script is started with ``torchrun --nproc-per-node=2 train.py FOLDER STEPS``. To show an interruption, it ends
+# after that many steps; with -1 it trains to the end. The loader reads its rank from ``torch.distributed``. Every rank
+# gets the same number of batches, so no process waits for a rank that has none left.
 
 import json
 import subprocess
@@ -31,39 +31,50 @@ SCRIPT = """
 import json, sys
 from pathlib import Path
 
-import dgl, torch
+import torch
 import torch.distributed as dist
+from torch_geometric.nn import GCNConv, global_mean_pool
 import dgl_tuplepack as tp
 
 folder, stop_after = Path(sys.argv[1]), int(sys.argv[2])
 dist.init_process_group("gloo")
 rank = dist.get_rank()
 
-loader = tp.packed_loader(folder / "store", graphs_per_batch=16, seed=0)
+loader = tp.packed_loader(folder / "store", batch_size=16, seed=0, with_ids=True)
 torch.manual_seed(0)
-layer = dgl.nn.GraphConv(4, 1, allow_zero_in_degree=True)
-model = torch.nn.parallel.DistributedDataParallel(layer)
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = GCNConv(4, 1)
+
+    def forward(self, data):
+        return global_mean_pool(self.conv(data.x, data.edge_index), data.batch, data.num_graphs)
+
+
+plain = Model()
+# To compile it: DistributedDataParallel(tp.compile(plain, loader)).
+model = torch.nn.parallel.DistributedDataParallel(plain)
 optimiser = torch.optim.Adam(model.parameters())
-loss_fn = torch.nn.MSELoss(reduction="none")
+loss_fn = torch.nn.MSELoss()
 
 checkpoint = folder / "checkpoint.pt"
 if checkpoint.exists():
     saved = torch.load(checkpoint, weights_only=True)
-    layer.load_state_dict(saved["model"])
+    plain.load_state_dict(saved["model"])
     optimiser.load_state_dict(saved["optimiser"])
     loader.load_state_dict(saved["loader"])
 
 seen, steps = [], 0
 for epoch in range(loader.sampler.epoch, 2):
     loader.set_epoch(epoch)
-    for batch in loader:
-        batch.graph.ndata["h"] = model(batch.graph, batch.graph.ndata["x"])
-        output = dgl.mean_nodes(batch.graph, "h")
-        loss = tp.nn.masked_loss(loss_fn, output, batch.labels, batch, count=loader.graphs_per_batch)
+    for data in loader:
+        loss = loss_fn(model(data), data.y)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-        seen.append([epoch, batch.graph_ids[batch.graph_mask].tolist(), batch.num_real_nodes])
+        seen.append([epoch, data.graph_ids.tolist(), data.num_nodes])
         steps += 1
         if steps == stop_after:
             break
@@ -71,7 +82,7 @@ for epoch in range(loader.sampler.epoch, 2):
         break
 
 if rank == 0:
-    states = {"model": layer.state_dict(), "optimiser": optimiser.state_dict(), "loader": loader.state_dict()}
+    states = {"model": plain.state_dict(), "optimiser": optimiser.state_dict(), "loader": loader.state_dict()}
     torch.save(states, checkpoint)
 (folder / f"seen-{stop_after}-{rank}.json").write_text(json.dumps(seen))
 dist.destroy_process_group()
@@ -81,7 +92,7 @@ dist.destroy_process_group()
 # Data on disk, for both processes
 # --------------------------------
 
-import dgl
+from torch_geometric.data import Data
 
 num_graphs = 600
 torch.manual_seed(0)
@@ -90,9 +101,8 @@ rng = np.random.default_rng(0)
 chosen = rng.choice(len(sizes.counts), num_graphs, p=sizes.counts / sizes.counts.sum())
 dataset = []
 for nodes, edges in sizes.sizes[chosen].tolist():
-    graph = dgl.rand_graph(nodes, edges)
-    graph.ndata["x"] = torch.randn(nodes, 4)
-    dataset.append((graph, torch.randn(1)))
+    edge_index = torch.randint(nodes, (2, edges))
+    dataset.append(Data(x=torch.randn(nodes, 4), edge_index=edge_index, y=torch.randn(1, 1)))
 
 folder = Path(tempfile.mkdtemp())
 tp.GraphStore.write(folder / "store", dataset)
@@ -131,8 +141,7 @@ for epoch in range(2):
 # Equal work
 # ----------
 #
-# The *work* of a pack is its number of real nodes and edges. In each step, both processes get packs of nearly equal
-# work, so neither waits long for the other. The picture shows the nodes.
+# In each step, both processes get batches of nearly equal size, so neither waits long for the other.
 
 figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
 for rank in range(2):
@@ -146,8 +155,5 @@ axes.legend(loc="lower left")
 # Notes
 # -----
 #
-# - Every process must have the same seed, data and settings. The ranks compare them once, when they make the loader. If
-#   they differ, an error names the difference.
-# - If packs do not divide evenly, a rank may get a batch of only padding at the end of an epoch. The loss and the
-#   gradients of such a batch are 0.
+# - Every process must have the same seed, data and settings. The ranks compare them once, when they make the loader.
 # - PyTorch Lightning saves and restores the state of the loader itself: :doc:`/howto/lightning`.

@@ -55,7 +55,6 @@ def dataset_section(printed: Printed, histogram: tp.SizeHistogram, source: str, 
         f"## {printed.name}\n\nFrom {source}, the script computes the following tables.\n",
         _table_1(printed, histogram, rows),
         _table_2(printed, rows),
-        _first_fit(printed, histogram),
         f"![Packs of each method above the lower bound]({printed.name}-methods.png)\n",
         _figure_5(printed, grid),
         "".join(f"{note}\n" for note in printed.notes),
@@ -125,21 +124,6 @@ def _table_2(printed: Printed, rows: list[Row]) -> str:
             f"{row.plan.num_packs:,}",
         )
         lines.append(f"| {' | '.join(cells)} |\n")
-    return "".join(lines)
-
-
-def _first_fit(printed: Printed, histogram: tp.SizeHistogram) -> str:
-    limits = tp.Limits(*printed.maxima, graphs=MOST_GRAPHS)
-    lines = [
-        "### First fit (the paper prints no figures)\n\n"
-        "| heuristic | packs, as in the companion code | packs, as in the text |\n|---|---|---|\n"
-    ]
-    for name in NAMES:
-        code, text = (
-            tp.pack(histogram, limits, method, heuristic=name).num_packs
-            for method in ("first_fit", "first_fit_by_text")
-        )
-        lines.append(f"| {name} | {code:,} | {text:,} |\n")
     return "".join(lines)
 
 

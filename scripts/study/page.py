@@ -161,7 +161,8 @@ def _pairs(out: Path) -> str:
         "| batches | counted | shuffling |",
         "|---|---|---|",
     ]
-    for row in sorted(rows, key=lambda row: (int(row["packs"]), row["batches"] == "packed", row["batches"] == "exact")):
+    kept = [row for row in rows if row["content"] not in ("fixed", "repack")]
+    for row in sorted(kept, key=lambda row: (int(row["packs"]), row["batches"] == "packed", row["batches"] == "exact")):
         name = str(Arm(row["batches"], int(row["packs"]), row["content"])).removesuffix(", unbiased loss")
         lines.append(f"| {name} | {float(row['share']):.3%} | {float(row['expected']):.3%} |")
     return "\n".join(lines)
