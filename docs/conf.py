@@ -8,8 +8,12 @@ from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from types import FunctionType
+from typing import Any
 
+from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
+from sphinx.ext.autosummary import Autosummary
 
 from dgl_tuplepack import __version__
 
@@ -60,7 +64,27 @@ def members_of_package(module: str, name: str) -> list[tuple[str, str]]:
     ]
 
 
-autosummary_context = {"members_of_package": members_of_package}
+def as_imported(name: str) -> str:
+    """Return the name as examples write it: `tp.packed_loader` for `dgl_tuplepack.packed_loader`."""
+    return "tp" + name.removeprefix("dgl_tuplepack") if name.startswith("dgl_tuplepack.") else name
+
+
+class Summary(Autosummary):
+    """A table of names as examples write them."""
+
+    def get_items(self, names: list[str]) -> list[Any]:
+        """Return the names to show, and what the table says of each."""
+        return [(as_imported(real), *rest, real) for _, *rest, real in super().get_items(names)]
+
+
+def shorten_names(app: Sphinx, domain: str, kind: str, content: nodes.Element) -> None:
+    """Show `tp.` in the signatures of a description, in place of the name of the package."""
+    for name in content.parent.findall(addnodes.desc_addname):
+        shown = as_imported(name.astext())
+        name.children = [nodes.Text(shown)]
+
+
+autosummary_context = {"members_of_package": members_of_package, "as_imported": as_imported}
 # Sphinx cannot store a function, so it would warn that these pages are written each time.
 suppress_warnings = ["config.cache"]
 autodoc_mock_imports = [] if importlib.util.find_spec("dgl") else ["dgl"]
@@ -107,7 +131,7 @@ html_theme_options = {
     "secondary_sidebar_items": ["page-toc"],
 }
 # These pages list no pages below them.
-html_sidebars = {"index": [], "install": [], "quickstart": [], "troubleshooting": []}
+html_sidebars = {name: [] for name in ("index", "install", "quickstart", "troubleshooting", "trust", "assistants")}
 
 
 def command_line() -> Iterator[str]:
@@ -138,4 +162,6 @@ def setup(app: Sphinx) -> None:
     """Register the page about the command line, and remove the pages of former names."""
     for page in Path(app.srcdir, "reference", "generated").glob("*.rst"):
         page.unlink()
+    app.add_directive("autosummary", Summary, override=True)
+    app.connect("object-description-transform", shorten_names)
     app.connect("source-read", add_commands)

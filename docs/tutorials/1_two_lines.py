@@ -62,7 +62,8 @@ class Model(torch.nn.Module):
 # Every batch of the usual loader has 64 graphs (except the last), but another number of nodes. Ours has 64 graphs, too.
 # It shuffles the graphs in each epoch, and then exchanges a few of them between batches, until all fit one shape.
 
-splits = {"train": range(num_graphs * 8 // 10), "valid": range(num_graphs * 8 // 10, num_graphs)}
+number = num_graphs * 8 // 10
+splits = {"train": range(number), "valid": range(number, num_graphs)}
 plain = DataLoader([dataset[i] for i in splits["train"]], batch_size=64, shuffle=True)
 loaders = tp.packed_loader(dataset, batch_size=64, splits=splits)
 loader = loaders["train"]
@@ -142,7 +143,10 @@ def seconds_per_step(model, batches, steps=20):
 
 
 model.train()
-took = {"as before": seconds_per_step(plain_model, plain), "two lines": seconds_per_step(model, loader)}
+took = {
+    "as before": seconds_per_step(plain_model, plain),
+    "two lines": seconds_per_step(model, loader),
+}
 figure, axes = plt.subplots(figsize=(6, 1.5), layout="constrained")
 axes.barh(list(took), [1000 * value for value in took.values()])
 axes.set(xlabel="milliseconds per step")

@@ -39,8 +39,8 @@ def _head(arms: list[Arm], by_arm: dict[Arm, list[Run]], epochs: int) -> str:
     seeds = min(len(by_arm[arm]) for arm in arms)
     return f"""# Training on packs and on shuffled batches
 
-This study compares packs with shuffled batches of as many graphs, on ogbg-molhiv with OGB's split and encoders: GINE with
-2 layers of width 64, and Adam with a learning rate of 0.001, with {epochs} epochs, {seeds} seeds (for parameters and
+This study compares packs with shuffled batches of as many graphs, on ogbg-molhiv with OGB's split and encoders: GINE
+with 2 layers of width 64, and Adam with a learning rate of 0.001; {epochs} epochs, {seeds} seeds (for parameters and
 batches). Packs hold at most 222 nodes and 502 edges.
 
 - "Plain" batches are shuffled, and have the mean number of graphs in 1 or in 8 packs.
@@ -61,8 +61,8 @@ def _scores(arms: list[Arm], by_arm: dict[Arm, list[Run]]) -> str:
     lines = [
         "## ROC-AUC",
         "",
-        "Mean ± standard deviation. *Validation* and *test* are at the epoch with the best validation score; *last* means "
-        "the last epoch.",
+        "Mean ± standard deviation. *Validation* and *test* are at the epoch with the best validation score; *last* "
+        "means the last epoch.",
         "",
         "| batches | graphs per batch | steps per epoch | validation | test | test, last | training loss, last |",
         "|---|---|---|---|---|---|---|",
@@ -104,8 +104,8 @@ def _comparisons(arms: list[Arm], by_arm: dict[Arm, list[Run]]) -> str:
         "## Packs and exact batches compared with plain batches of as many graphs",
         "",
         "Difference of the means, with its standard error: ROC-AUC in points (1 point = 0.01), loss in thousandths. "
-        f"Significant differences are bold (Welch's t test, p < {_CHANCE:.0%}). *A quarter* means after a quarter of the "
-        "epochs.",
+        f"Significant differences are bold (Welch's t test, p < {_CHANCE:.0%}). *A quarter* means after a quarter of "
+        "the epochs.",
         "",
         f"| batches | {' | '.join(measure.name for measure in _MEASURES)} |",
         "|---|" + "---|" * len(_MEASURES),

@@ -136,6 +136,94 @@ def wait_for(driver: Any, script: str) -> Any:
     return WebDriverWait(driver, 60).until(lambda opened: opened.execute_script(f"return {script}"))
 
 
+def colours_of(driver: Any, selector: str) -> tuple[list[float], list[float]]:
+    """Colours of the text and of the background of an element, as red, green and blue from 0 to 255."""
+    script = """const found = [...document.querySelectorAll(arguments[0])];
+        const style = getComputedStyle(found.find(each => each.offsetParent || each === document.body));
+        return [style.color, style.backgroundColor]"""
+    text, background = (
+        [float(each) for each in re.findall(r"[\d.]+", colour)[:3]]
+        for colour in driver.execute_script(script, selector)
+    )
+    return text, background
+
+
+def contrast(first: list[float], second: list[float]) -> float:
+    """The contrast of two colours, as WCAG 2.1 defines it: from 1 to 21."""
+
+    def luminance(colour: list[float]) -> float:
+        parts = [c / 255 / 12.92 if c <= 10.3 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in colour]
+        return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+    dark, light = sorted(map(luminance, (first, second)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_the_first_screen_has_the_two_lines(driver: Any, site: Path, width: int) -> None:
+    show(driver, site / "index.html", width)
+    block = "[...document.querySelectorAll('.highlight-diff')].find(each => each.offsetParent)"
+    wait_for(driver, f"{block}.querySelector('.copybtn')")
+    for tab, loader in (("DGL", "GraphDataLoader"), ("PyG", "DataLoader")):
+        labels = "[...document.querySelectorAll('.sd-tab-label')]"
+        driver.execute_script(f"{labels}.find(each => each.textContent.trim() == '{tab}').click()")
+        text, bottom = driver.execute_script(f"return [{block}.innerText, {block}.getBoundingClientRect().bottom]")
+        assert f"-loader = {loader}(" in text
+        assert "+model = tp.compile(model, loader)" in text
+        assert bottom < 800
+    assert not problems_of(driver)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_removed_lines_are_red_and_added_lines_green(driver: Any, site: Path, scheme: str) -> None:
+    show(driver, site / "index.html", 1280, scheme)
+    for kind, strongest in (("gd", 0), ("gi", 1)):
+        text, background = colours_of(driver, f".highlight-diff .{kind}")
+        assert max(range(3), key=text.__getitem__) == strongest
+        assert contrast(text, background) >= 4.5
+    page = colours_of(driver, "body")[1]
+    assert (sum(page) < 3 * 128) == (scheme == "dark")
+
+
+# Every page of the first steps; the code of other pages may scroll.
+FITTING = (
+    "index", "quickstart", "howto/two-lines", "migrate/pyg", "migrate/dgl", "troubleshooting", "assistants",
+    "howto/processes", "howto/lightning", "howto/evaluation", "howto/positions", "gallery/1_two_lines",
+)  # fmt: skip
+
+
+def test_code_of_the_first_steps_fits_its_column(driver: Any, site: Path) -> None:
+    wide = []
+    for name in FITTING:
+        show(driver, site / f"{name}.html", 1280)
+        script = "return [...document.querySelectorAll('pre')].filter(e => e.scrollWidth > e.clientWidth).length"
+        if driver.execute_script(script):
+            wide.append(name)
+    assert not wide
+
+
+def test_symptoms_lead_to_their_sections_on_a_phone(driver: Any, site: Path) -> None:
+    show(driver, site / "troubleshooting.html", 400)
+    script = """return [...document.querySelectorAll('article ul a[href^="#"]')].map(link => {
+        const box = link.getBoundingClientRect();
+        return [link.getAttribute('href').slice(1), box.left, box.right]})"""
+    links = driver.execute_script(script)
+    assert len(links) >= 20
+    for anchor, left, right in links:
+        assert 0 <= left < right <= 400, anchor
+    named = driver.execute_script("return [...document.querySelectorAll('section[id]')].map(each => each.id)")
+    assert {anchor for anchor, *_ in links} >= {*named} - {"troubleshooting"}
+
+
+def test_the_reference_names_functions_as_examples_do(site: Path) -> None:
+    api = (site / "reference" / "api.html").read_text(encoding="utf-8")
+    for name in ("tp.packed_loader", "tp.compile", "tp.pyg.DataLoader", "tp.nn.masked_loss", "tp.errors.CompileError"):
+        assert f">{name}<" in api
+        page = site / "reference" / "generated" / f"dgl_{name.replace('tp', 'tuplepack', 1)}.html"
+        text = re.sub(r"<[^>]*>", "", page.read_text(encoding="utf-8"))
+        assert name in text
+
+
 def test_search_needs_no_network(driver: Any, site: Path) -> None:
     show(driver, site / "index.html", 1280)
     driver.execute_script("document.querySelector('.search-button, .search-button-field').click()")
