@@ -36,6 +36,41 @@ def batch_of(items: list[Any] = DATASET[:3], **settings: Any) -> tp.PaddedBatch:
     return tp.PaddedCollate(tp.Limits(nodes=24, edges=60, graphs=5), items[0], **settings)(items)
 
 
+class WithPenalty(nn.Module):
+    """A model that returns a penalty over all rows, or the rows."""
+
+    def __init__(self, inside: bool) -> None:
+        super().__init__()
+        self.inside, self.head = inside, nn.Linear(1, 1).double()
+
+    def forward(self, graph: Any) -> tuple[Tensor, Tensor]:
+        h = self.head(graph.ndata["x"])
+        with graph.local_scope():
+            graph.ndata["h"] = h
+            return dgl.sum_nodes(graph, "h"), h.square().mean() if self.inside else h
+
+
+def test_a_penalty_over_all_rows_is_an_error_of_the_first_call_and_right_outside_of_the_model() -> None:
+    items = [(graph_of(3 + i % 3), torch.ones(1)) for i in range(40)]
+    loader = tp.packed_loader(items, batch_size=8)
+    batch, _ = next(iter(loader))
+    with pytest.raises(tp.errors.CompileError, match="other results with padding"):
+        tp.compile(WithPenalty(inside=True), loader, backend="eager")(batch)
+    model = WithPenalty(inside=False)
+    expected = model(batch)[1].square().mean()
+    found = tp.compile(model, loader, backend="eager")(batch)[1].square().mean()
+    torch.testing.assert_close(found, expected, **CLOSE)
+
+
+@pytest.mark.filterwarnings("ignore:.*(are|is) dropped:UserWarning", "ignore:.*more slots than a mean:UserWarning")
+def test_limits_leave_out_graphs_for_which_the_shape_is_too_large() -> None:
+    items = [*DATASET, (graph_of(200), torch.ones(1, dtype=torch.float64))]
+    with pytest.warns(UserWarning, match="more slots than a mean batch"):
+        tp.packed_loader(items, batch_size=8)
+    loader = tp.packed_loader(items, batch_size=8, limits=tp.Limits(nodes=60, edges=120), oversize="drop")
+    assert sum(graph.batch_size for graph, _ in loader) == len(DATASET)
+
+
 def test_a_mean_over_nodes_divides_by_the_mean_number_of_nodes() -> None:
     loader = tp.packed_loader(DATASET, limits=tp.Limits(nodes=24, edges=48, graphs=3))
     mean_nodes = tp.sizes_of(DATASET).array[:, 0].mean()
