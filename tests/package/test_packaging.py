@@ -131,9 +131,9 @@ def installed(release: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def quickstart() -> list[tuple[str, str]]:
-    """The blocks of the quickstart with what they print: DGL, PyG, plain torch, and its compiled step."""
+    """The blocks of the quickstart with what they print: PyG, DGL and plain torch."""
     blocks = BLOCK.findall((ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8"))
-    assert len(blocks) == 4
+    assert len(blocks) == 3
     return blocks
 
 
@@ -143,7 +143,7 @@ def quickstart() -> list[tuple[str, str]]:
 def test_an_installed_wheel_runs_the_quickstart(installed: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch_geometric", reason="PyG is absent; install dgl_tuplepack[pyg].")
     (tmp_path / "script.py").write_text("\n".join(block for block, _ in quickstart()), encoding="utf-8")
-    # `test_docs.py` compiles the step of this page; without a compiler it runs uncompiled.
+    # `test_docs.py` compiles the models of this page; without a compiler it runs uncompiled.
     found = run(installed, "script.py", folder=tmp_path, CXX="/nonexistent/c++")
     assert found == "".join(shown for _, shown in quickstart())
 
@@ -155,10 +155,10 @@ WRONG = "import dgl_tuplepack as tp\n\ntp.packed_loader([], graphs_per_batch='64
 @pytest.fixture
 def typed(tmp_path: Path) -> Path:
     """A folder with the scripts of the quickstart, and with a wrong one."""
-    first, second, third, step = (block for block, _ in quickstart())
+    first, second, third = (block for block, _ in quickstart())
     # DGL has no types; pyright does not find what its packages import with a star.
-    first = first.replace("from dgl.nn import GraphConv", "from dgl.nn import GraphConv  # pyright: ignore")
-    scripts = {"of_dgl": first, "of_pyg": second, "of_torch": third + step, "wrong": WRONG}
+    second = second.replace("from dgl.nn import GraphConv", "from dgl.nn import GraphConv  # pyright: ignore")
+    scripts = {"of_pyg": first, "of_dgl": second, "of_torch": third, "wrong": WRONG}
     for name, text in scripts.items():
         (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
     return tmp_path
