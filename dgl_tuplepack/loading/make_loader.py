@@ -37,7 +37,7 @@ from dgl_tuplepack.loading.opened import (
     shuffled_of,
     splits_of,
 )
-from dgl_tuplepack.loading.packed_loader import PackedLoader, refuse_collate
+from dgl_tuplepack.loading.packed_loader import PackedLoader, max_nodes_of, refuse_collate
 from dgl_tuplepack.loading.static_loader import padding_limits, refuse_settings_of_packs, static_samplers
 from dgl_tuplepack.planning.buckets import Buckets, Shapes, as_shapes, steps_of
 from dgl_tuplepack.planning.histogram import SizeHistogram
@@ -227,13 +227,14 @@ def packed_loader(
             by_name, shuffled, batch_size, lambda name: passed_on.of_sampler(name in leading),
             limits=limits, multiple_of=multiple_of, seed=seed, oversize=oversize,
         )  # fmt: skip
-    loaders = {}
+    loaders, max_nodes = {}, max_nodes_of([*samplers.values()])
     for name, graphs in by_name.items():
         sampler = samplers[name]
         view = _view(graphs, sampler, passed_on, padded, with_ids)
         loaders[name] = PackedLoader(
-            view, sampler=sampler, padded=padded, search=search, multiple_of=multiple_of, **passed_on.loader
-        )
+            view, sampler=sampler, padded=padded, search=search, multiple_of=multiple_of, max_nodes=max_nodes,
+            **passed_on.loader,
+        )  # fmt: skip
     return loaders[_ALL] if splits is None else loaders
 
 

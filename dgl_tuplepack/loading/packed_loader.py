@@ -7,7 +7,7 @@ import logging
 import os
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from dgl_tuplepack.loading.static_loader import levels_of, mark, static_shape
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.search import LimitsSearch
+from dgl_tuplepack.planning.sizes import components_of_kind
 from dgl_tuplepack.sampling.pack_sampler import PackBatchSampler
 from dgl_tuplepack.sampling.static_sampler import StaticBatchSampler
 from dgl_tuplepack.storage.device import DeviceStore
@@ -154,6 +155,9 @@ class PackedLoader(DataLoader[Any]):
         The search that chose the limits; None if limits were not searched.
     padded
         Whether each batch is a `PaddedBatch` of a static shape.
+    max_nodes
+        Number of nodes of the largest graph, among all splits of the call of `packed_loader`; with several node types,
+        a dict by type. It is the `max_nodes` of `tp.nn.dense`.
     shape
         Slots of a batch, as `Limits` with the graph slots as `graphs`; a tuple for shape buckets. Slots that are
         reserved for padding count. Batches without padding need padding to get this shape: at least two nodes and two
@@ -170,6 +174,7 @@ class PackedLoader(DataLoader[Any]):
         padded: bool = True,
         search: LimitsSearch | None = None,
         multiple_of: int = 1,
+        max_nodes: int | dict[str, int] | None = None,
         collate_fn: Callable[[Any], Any] = _as_it_is,
         batch_size: None = None,
         **settings: Any,
@@ -183,6 +188,7 @@ class PackedLoader(DataLoader[Any]):
         # `_under_way`: the iterations that count in a state, the oldest first. `_number`: how many were started.
         self._under_way, self._number = list[weakref.ref[_Iteration]](), 0
         sampler = _checked(sampler)
+        self.max_nodes = max_nodes_of([sampler]) if max_nodes is None else max_nodes
         if isinstance(dataset, BatchView) and settings.get("num_workers"):
             log_workers()
         view = dataset.view if isinstance(dataset, WholeBatches) else dataset
@@ -333,6 +339,14 @@ class PackedLoader(DataLoader[Any]):
             f"PackedLoader({len(self)} batches of {self.graphs_per_batch:.1f} graphs on average, each {packs} of "
             f"{self.limits!r}, {padding})"
         )
+
+
+def max_nodes_of(samplers: Collection[_Sampler]) -> int | dict[str, int]:
+    """Return the number of nodes of the largest graph of all samplers; a dict by node type if there are several."""
+    maxima = [sampler.maxima for sampler in samplers]
+    names = [*maxima[0]]
+    most = {names[i]: max(each[names[i]] for each in maxima) for i in components_of_kind(names, "nodes")}
+    return most["nodes"] if [*most] == ["nodes"] else {name.partition(":")[2]: each for name, each in most.items()}
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """Node rows as one dense tensor with a row of slots for each graph, and back: attention inside graphs.
 
-How data flows: `_graphs_of` reads from any batch which graph each node belongs to and where graphs begin. `dense` copies
-node rows ``[N, ...]`` to ``[G, M, ...]``, and `Dense.to_nodes` copies results back to ``[N, ...]``.
+How data flows: `_graphs_of` reads from any batch the graph of each node and where graphs begin. `dense` copies node rows
+``[N, ...]`` to ``[G, M, ...]``, and `Dense.to_nodes` copies results back to ``[N, ...]``.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class Dense(NamedTuple):
         The rows ``[G, M, ...]``; 0 in slots without a node.
     mask
         Bool ``[G, M]``, True = the slot has a node.
-    index
+    slots
         Slot of each node in ``values.flatten(0, 1)``, int64 ``[N]``: G * M for nodes of padding that have no slot, and
         G * M + 1 for all nodes of a real graph that is too large.
     """
 
     values: Tensor
     mask: Tensor
-    index: Tensor
+    slots: Tensor
 
     @property
     def attn_mask(self) -> Tensor:
@@ -61,15 +61,13 @@ class Dense(NamedTuple):
                 f"values must be a tensor of shape [{self.mask.shape[0]}, {self.mask.shape[1]}, ...], one row for each "
                 f"slot, but have {given}; give the result of attention over dense(...).values."
             )
-        slots = values.flatten(0, 1)
-        rows = slots[self.index.clamp(max=max(slots.shape[0] - 1, 0))]
-        beyond = self.index.reshape(-1, *(1,) * (rows.ndim - 1)) - slots.shape[0]
+        flat = values.flatten(0, 1)
+        rows = flat[self.slots.clamp(max=max(flat.shape[0] - 1, 0))]
+        beyond = self.slots.reshape(-1, *(1,) * (rows.ndim - 1)) - flat.shape[0]
         return rows.masked_fill(beyond == 0, 0).masked_fill(beyond > 0, _mark_of(rows.dtype))
 
 
-def dense(
-    x: Tensor, batch: Any, max_nodes: int, *, num_graphs: int | None = None, ntype: str | None = None
-) -> Dense:
+def dense(x: Tensor, batch: Any, max_nodes: int, *, num_graphs: int | None = None, ntype: str | None = None) -> Dense:
     """Copy node rows ``[N, ...]`` to ``[G, M, ...]``, one row of M = `max_nodes` slots for each graph.
 
     All shapes are static, and no value is read from a device in compiled code, so models compile in one graph. If the
@@ -126,27 +124,27 @@ def dense(
         raise SchemaError(f"x must be a tensor [N, ...] with one row for each node, but {given}; give node features.")
     if not isinstance(max_nodes, int) or isinstance(max_nodes, bool) or max_nodes < 1:
         max_nodes = whole_number("max_nodes", max_nodes, 1, 2**31, SchemaError)
-    slots, offsets, real = _graphs_of(batch, num_graphs, ntype)
-    if slots.shape[0] != x.shape[0]:
+    graphs, offsets, real = _graphs_of(batch, num_graphs, ntype)
+    if graphs.shape[0] != x.shape[0]:
         raise SchemaError(
-            f"x has {x.shape[0]} rows, but the batch has {slots.shape[0]} nodes; give one row for each node of the "
+            f"x has {x.shape[0]} rows, but the batch has {graphs.shape[0]} nodes; give one row for each node of the "
             "same batch, with the padding of a padded batch."
         )
     counts = offsets.diff()
     number, too_large = counts.shape[0], counts > max_nodes
     if real is not None:
         too_large = too_large & real
-    place = torch.arange(x.shape[0], device=slots.device) - offsets[slots]
-    index = torch.where(place < max_nodes, slots * max_nodes + place, number * max_nodes)
+    place = torch.arange(x.shape[0], device=graphs.device) - offsets[graphs]
+    slots = torch.where(place < max_nodes, graphs * max_nodes + place, number * max_nodes)
     # Rows without a slot overwrite each other in one more slot; the backward pass of this copy only gathers.
-    filled = x.new_zeros(number * max_nodes + 1, *x.shape[1:]).index_copy(0, index, x)
+    filled = x.new_zeros(number * max_nodes + 1, *x.shape[1:]).index_copy(0, slots, x)
     values = filled[:-1].view(number, max_nodes, *x.shape[1:])
     if is_traced():
-        index = torch.where(too_large[slots], number * max_nodes + 1, index)
+        slots = torch.where(too_large[graphs], number * max_nodes + 1, slots)
         values = values.masked_fill(too_large.reshape(-1, *(1,) * x.ndim), _mark_of(x.dtype))
     elif bool(too_large.any()):
         raise _too_large(counts, too_large, max_nodes, real is None)
-    return Dense(values, torch.arange(max_nodes, device=counts.device) < counts[:, None], index)
+    return Dense(values, torch.arange(max_nodes, device=counts.device) < counts[:, None], slots)
 
 
 def same_graph(
@@ -212,8 +210,8 @@ def _graphs_of(batch: Any, number: int | None, ntype: str | None) -> tuple[Tenso
         index = getattr(storage, "batch", None)
         if not isinstance(index, Tensor) or isinstance(batch, type):
             raise SchemaError(
-                f"batch must be a batched DGLGraph, TensorGraph or PyG Batch, a PaddedBatch or its tensors, or an index "
-                f"of graphs, but is {shown(batch)}; give what the model gets, and ntype= if it has several node types."
+                f"batch must be a batched DGLGraph, TensorGraph or PyG Batch, a PaddedBatch or its tensors, or an "
+                f"index of graphs, but is {shown(batch)}; give what the model gets, or the index of its nodes."
             )
         slots, offsets, of_scope = _graphs_of(index, batch.num_graphs, None)
         return slots, offsets, of_scope if real is None else real
@@ -242,7 +240,7 @@ def _checked_index(index: Tensor, number: int | None) -> int:
     if is_traced():
         return number
     number = whole_number("num_graphs", number, 0, error=SchemaError)
-    if index.shape[0] and not (bool((index.diff() >= 0).all()) and 0 <= int(index[0]) and int(index[-1]) < number):
+    if index.shape[0] and not (bool((index.diff() >= 0).all()) and 0 <= int(index[0]) <= int(index[-1]) < number):
         raise SchemaError(
             f"the index of graphs must be ascending and in 0..{number - 1}, but is {shown(index.tolist())}; sort the "
             "nodes by graph, and give the number of graphs as num_graphs."

@@ -74,6 +74,11 @@ class EpochSampler(Sampler[list[int]], ABC):
 
     @property
     @abstractmethod
+    def maxima(self) -> dict[str, int]:
+        """The largest value of each component among the graphs, without graphs that are dropped for their size."""
+
+    @property
+    @abstractmethod
     def _random(self) -> str:
         """How batches differ from epoch to epoch, for a warning; empty if they do not differ."""
 

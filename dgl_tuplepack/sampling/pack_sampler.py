@@ -288,6 +288,11 @@ class PackBatchSampler(EpochSampler):
         return batches, shapes
 
     @property
+    def maxima(self) -> dict[str, int]:
+        """The largest value of each component among the graphs, without graphs that are dropped for their size."""
+        return self._histogram.maxima()
+
+    @property
     def _random(self) -> str:
         # For the warning of `EpochSampler` that an epoch is iterated again.
         return "" if self.content == "fixed" else f"the content is {self.content!r}"

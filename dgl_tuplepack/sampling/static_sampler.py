@@ -284,6 +284,11 @@ class StaticBatchSampler(EpochSampler):
         return self._cut.steps
 
     @property
+    def maxima(self) -> dict[str, int]:
+        """The largest value of each component among the graphs, without graphs that are dropped for their size."""
+        return dict(zip(self._sizes.components, self._sizes.array.max(axis=0).tolist(), strict=True))
+
+    @property
     def _random(self) -> str:
         return "it is shuffled" if self.shuffle else ""
 
