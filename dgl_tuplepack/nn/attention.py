@@ -1,7 +1,7 @@
 """Node rows as one dense tensor with a row of slots for each graph, and back: attention inside graphs.
 
-How data flows: `_graphs_of` reads the graph of each node from any batch, and where graphs begin. `dense` copies node rows
-``[N, ...]`` to ``[G, M, ...]``, and `Dense.to_nodes` copies results back to ``[N, ...]``.
+How data flows: `_graphs_of` reads the graph of each node, and where graphs begin, from any batch. `dense` copies node
+rows ``[N, ...]`` to ``[G, M, ...]``, and `Dense.to_nodes` copies results back to ``[N, ...]``.
 """
 
 from __future__ import annotations
