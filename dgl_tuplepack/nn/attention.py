@@ -6,7 +6,7 @@ rows ``[N, ...]`` to ``[G, M, ...]``, and `Dense.to_nodes` copies results back t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -122,7 +122,8 @@ def dense(x: Tensor, batch: Any, max_nodes: int, *, num_graphs: int | None = Non
     if not isinstance(x, Tensor) or not x.ndim:
         given = "has no rows" if isinstance(x, Tensor) else f"is {type(x).__name__}"
         raise SchemaError(f"x must be a tensor [N, ...] with one row for each node, but {given}; give node features.")
-    if not isinstance(max_nodes, int) or isinstance(max_nodes, bool) or max_nodes < 1:
+    # Traced code follows no more than a comparison.
+    if not isinstance(max_nodes, int) or isinstance(max_nodes, bool) or not 1 <= max_nodes <= 2**31:
         max_nodes = whole_number("max_nodes", max_nodes, 1, 2**31, SchemaError)
     graphs, offsets, real = _graphs_of(batch, num_graphs, ntype)
     if graphs.shape[0] != x.shape[0]:
@@ -187,6 +188,7 @@ def _graphs_of(batch: Any, number: int | None, ntype: str | None) -> tuple[Tenso
     The last is bool ``[G]``, or None if the batch has no padding that is known.
     """
     if isinstance(batch, Tensor):
+        _check_type(ntype, [])
         slots, number = batch, _checked_index(batch, number)
         offsets = torch.searchsorted(slots, torch.arange(number + 1, device=slots.device))
         return slots, offsets, current_graph_mask(number)
@@ -197,8 +199,12 @@ def _graphs_of(batch: Any, number: int | None, ntype: str | None) -> tuple[Tenso
         )
     real = getattr(batch, "graph_mask", None)
     if hasattr(batch, "nodes_per_graph"):
-        counts, slots = _of_type(batch.nodes_per_graph, ntype), _of_type(batch.node_graph_slots, ntype)
+        counts, slots = batch.nodes_per_graph, batch.node_graph_slots
+        _check_type(ntype, [*counts] if isinstance(counts, dict) else [])
+        if isinstance(counts, dict):
+            counts, slots = counts[ntype], slots[ntype]
     elif hasattr(batch, "batch_num_nodes"):
+        _check_type(ntype, batch.ntypes)
         counts = batch.batch_num_nodes(ntype)
         if hasattr(batch, "node_graph_slots"):
             slots = batch.node_graph_slots(ntype)
@@ -206,8 +212,9 @@ def _graphs_of(batch: Any, number: int | None, ntype: str | None) -> tuple[Tenso
             graphs = torch.arange(counts.shape[0], device=counts.device)
             slots = graphs.repeat_interleave(counts, output_size=batch.num_nodes(ntype))
     else:
-        storage = batch if ntype is None or not hasattr(batch, "node_types") else batch[ntype]
-        index = getattr(storage, "batch", None)
+        is_hetero = hasattr(batch, "node_types")
+        _check_type(ntype, batch.node_types if is_hetero else [])
+        index = getattr(batch[ntype] if is_hetero else batch, "batch", None)
         if not isinstance(index, Tensor) or isinstance(batch, type):
             raise SchemaError(
                 f"batch must be a batched DGLGraph, TensorGraph or PyG Batch, a PaddedBatch or its tensors, or an "
@@ -219,13 +226,11 @@ def _graphs_of(batch: Any, number: int | None, ntype: str | None) -> tuple[Tenso
     return slots, offsets, current_graph_mask(counts.shape[0]) if real is None else real
 
 
-def _of_type(values: Any, ntype: str | None) -> Tensor:
-    """Return the values of a node type of a padded batch, which has a dict if there are several types."""
-    if not isinstance(values, dict):
-        return values  # type: ignore[no-any-return]
-    if ntype not in values:
-        raise SchemaError(f"ntype is {shown(ntype)}, but the batch has the node types {[*values]}; name one of them.")
-    return values[ntype]  # type: ignore[no-any-return]
+def _check_type(ntype: Any, types: Sequence[str]) -> None:
+    """Raise SchemaError unless `ntype` is one of the node types; None is allowed if there is only one."""
+    if (len(types) > 1) if ntype is None else not (isinstance(ntype, str) and ntype in types):
+        remedy = f"name one of {[*types]}" if types else "leave it out, since the batch has one node type"
+        raise SchemaError(f"ntype is {shown(ntype)}, but must be a node type of the batch; {remedy}.")
 
 
 def _checked_index(index: Tensor, number: int | None) -> int:

@@ -56,7 +56,7 @@ rows = tp.nn.dense(batch.x, batch, loader.max_nodes)
 print("nodes", tuple(batch.x.shape), "-> slots", tuple(rows.values.shape))
 assert torch.equal(rows.to_nodes(rows.values), batch.x)
 figure, axes = plt.subplots(figsize=(5, 3), layout="constrained")
-axes.imshow(rows.mask, cmap="Blues", aspect="auto")
+axes.imshow(rows.mask.numpy(), cmap="Blues", aspect="auto")
 axes.set(xlabel="slot", ylabel="graph")
 
 # %%
@@ -117,7 +117,7 @@ class GraphGPS(torch.nn.Module):
 model = tp.compile(GraphGPS(), loader, fullgraph=True, backend="aot_eager")
 optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
 losses = []
-for _ in range(6):
+for _ in range(3):
     for batch in loader:
         loss = torch.nn.functional.mse_loss(model(batch, loader.max_nodes), batch.y)
         optimiser.zero_grad()

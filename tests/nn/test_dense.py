@@ -219,6 +219,10 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "a text": ({"batch": "batch", "num_graphs": None}, ("batch must be", "'batch'")),
     "a class": ({"batch": Batch, "num_graphs": None}, ("batch must be",)),
     "a graph of PyG": ({"batch": data_of(3), "num_graphs": None}, ("batch must be", "Data(")),
+    "too many slots": ({"max_nodes": 2**63}, ("max_nodes", "9223372036854775808")),
+    "a type of an index": ({"ntype": "a"}, ("ntype is 'a'", "leave it out")),
+    "an unknown type": ({"batch": dgl.batch([graph_of(3)]), "num_graphs": None, "ntype": "a"}, ("'a'", "['_N']")),
+    "no type": ({"batch": dgl.batch([graph_of(3)]), "num_graphs": None, "ntype": torch.ones(2)}, ("ntype is tensor",)),
     "a number of a batch": ({"batch": dgl.batch([graph_of(3)])}, ("num_graphs=2", "leave num_graphs out")),
 }  # fmt: skip
 
