@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from dgl_tuplepack.sampling.ranks import in_step as in_step
     from dgl_tuplepack.sampling.static_sampler import StaticBatchSampler as StaticBatchSampler
     from dgl_tuplepack.sampling.stream import StreamPacker as StreamPacker
+    from dgl_tuplepack.sampling.weights import class_weights as class_weights
     from dgl_tuplepack.storage.chunks import write_chunks as write_chunks
     from dgl_tuplepack.storage.graph_store import GraphStore as GraphStore
     from dgl_tuplepack.storage.graph_store import MultiStore as MultiStore
@@ -70,6 +71,7 @@ _PUBLIC = {
     "PackBatchSampler": "sampling.pack_sampler",
     "StaticBatchSampler": "sampling.static_sampler",
     "StreamPacker": "sampling.stream",
+    "class_weights": "sampling.weights",
     "TensorGraph": "compiling.tensor_graph",
     "in_step": "sampling.ranks",
     "PaddedCollate": "batches.collate",

@@ -41,6 +41,9 @@ def train(
     compiled: Annotated[
         bool, typer.Option("--compile", help="Pad batches inside the model and compile it; pays off after a minute.")
     ] = False,
+    balanced: Annotated[
+        bool, typer.Option("--balanced", help="Show each class of the first task equally often in training.")
+    ] = False,
     learning_rate: Annotated[float, typer.Option(min=0)] = 1e-3,
     workers: Annotated[int, typer.Option(min=0, help="Worker processes of each loader.")] = 0,
     device: Annotated[str, typer.Option(help="Device, such as cpu or cuda.")] = "cpu",
@@ -52,8 +55,11 @@ def train(
     load("dgl")
     torch.manual_seed(seed)
     dataset = _dataset(root, name)
+    splits, weights = dataset.get_idx_split(), None
+    if balanced:
+        weights = tp.class_weights(dataset.labels[splits["train"], 0])
     loaders = tp.packed_loader(
-        dataset, batch_size=batch_size, splits=dataset.get_idx_split(), num_workers=workers, seed=seed
+        dataset, batch_size=batch_size, splits=splits, num_workers=workers, seed=seed, weights=weights
     )
     for split, loader in loaders.items():
         console.print(

@@ -222,6 +222,8 @@ def _checked_options(options: Any, arguments: Mapping[str, Any]) -> dict[str, An
 class CompiledFunction:
     """A function that is compiled when it is called for the first time, and for each new set of shapes."""
 
+    _without_check, _of_earlier_calls = ", or give check=False", ""
+
     def __init__(
         self,
         function: Callable[..., Any],
@@ -359,30 +361,36 @@ class CompiledFunction:
                     "values of graphs that are 0 without label_fill=."
                 )
 
-    def _compare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Checked:
+    def _compared(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Checked:
+        """Compare a call, and return what was found."""
         leaves, options = arguments_of(self._function, args, kwargs), self._inductor_options
         same_draws = self._settings.get("backend") in ("eager", "aot_eager") or bool(options.get("fallback_random"))
         # The compiler pass of this package makes dropout draw uniform numbers.
         uniform_dropout = not same_draws and torch_private.PASS_OPTION in options
         try:
-            found = self._checked(args, kwargs, leaves, same_draws, uniform_dropout)
+            return self._checked(args, kwargs, leaves, same_draws, uniform_dropout)
         except Exception as error:
             # `_run` handles failures of torch's compiler in the forward pass. But torch generates the code of the
             # backward pass only when `check_call` computes gradients.
             if not torch_private.is_one_of(error, torch_private.FAILURE):
                 raise
             self._compiled = self._after_failure(error)
-            return self._compare(args, kwargs) if self.is_compiled else Checked()
+            return self._compared(args, kwargs) if self.is_compiled else Checked()
+
+    def _compare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Checked:
+        """Compare a call; raise CompileError, or warn, if results differ."""
+        found = self._compared(args, kwargs)
         if found.writes:
             raise CompileError(
                 f"{self._name} writes to {found.writes}, so it cannot be called twice to compare compiled with "
-                "uncompiled results; return a new tensor, make the tensor a buffer of a module, or give check=False."
+                "uncompiled results; return a new tensor, or make the tensor a buffer of a module"
+                f"{self._without_check}."
             )
         if found.with_padding:
             text = f"{self._name} gives other results with padding: {found.with_padding}"
             if self._check != "warn":
                 raise CompileError(f"{text}; {self._remedy_of_padding(found.with_padding)}")
-            self._warn(f"{text}; it runs without padding, uncompiled.")
+            self._warn(f"{text}; it runs without padding, uncompiled.{self._of_earlier_calls}")
             self._compiled = self._function
         elif found.difference:
             text = f"torch {torch.__version__} compiles {self._name} wrongly: {found.difference}"
@@ -453,8 +461,9 @@ class CompiledFunction:
         # Inductor writes these words if it cannot generate code for a size that depends on values.
         if "to have been codegen-ed" in reason:
             reason += (
-                "; the number of rows of a tensor depends on values: set add_self_loops=False in PyG's layers that add "
-                "self-loops, and add self-loops to the graphs"
+                "; the number of rows of a tensor depends on values: give the number of graphs to PyG's pools (size=), "
+                "aggregations (dim_size=) and norms (batch_size=data.num_graphs), and set add_self_loops=False in "
+                "layers that add self-loops, which belong to the dataset"
             )
         return self._uncompiled(f"torch's compiler fails ({reason})")
 

@@ -376,8 +376,7 @@ def problem_of(modules: Iterable[nn.Module]) -> str:
 def modules_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
     """On exit, restore the attributes and buffers of modules, such as running statistics, counters and caches."""
     before = [
-        (module, dict(vars(module)), {n: (b, b.detach().clone()) for n, b in module.named_buffers(recurse=False)})
-        for module in modules
+        (module, dict(vars(module)), {n: (b, b.detach().clone()) for n, b in _written_of(module)}) for module in modules
     ]
     try:
         yield
@@ -396,5 +395,13 @@ def modules_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
 
 
 def buffers_of(modules: Iterable[nn.Module]) -> dict[tuple[int, str], Tensor]:
-    """Return the buffers of modules, keyed by the position of the module and the name of the buffer."""
-    return {(i, name): each for i, module in enumerate(modules) for name, each in module.named_buffers(recurse=False)}
+    """Return the buffers of modules, keyed by the position of the module and the name of the buffer.
+
+    Parameters without gradients are among them: a forward pass may write to them, as to a moving average of others.
+    """
+    return {(i, name): each for i, module in enumerate(modules) for name, each in _written_of(module)}
+
+
+def _written_of(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    yield from module.named_buffers(recurse=False)
+    yield from ((name, each) for name, each in module.named_parameters(recurse=False) if not each.requires_grad)

@@ -149,7 +149,8 @@ def packed_loader(
         their own, unless the argument `transform` or `collate_fn` is given. True: copy any dataset; reading an item
         twice must return the same item. False: read items one by one for each batch.
     settings
-        Settings that are passed on: content, num_replicas, rank, drop_last and cost to the sampler; label_fill,
+        Settings that are passed on: content, num_replicas, rank, drop_last, weights (with several shuffled splits, a
+        mapping of their names to weights) and cost to the sampler; label_fill,
         feature_fill, cover_padding, idtype, coordinates, sort_edges, transform, batch_transform, transform_seed, ties,
         indices, levels, as_stored and separate to `PaddedCollate` or `GraphStore.padded`; num_workers, pin_memory,
         timeout, worker_init_fn, multiprocessing_context, generator, prefetch_factor, persistent_workers,
@@ -224,7 +225,7 @@ def packed_loader(
     else:
         leading, search = tuple(shuffled) or tuple(by_name), None
         samplers = static_samplers(
-            by_name, shuffled, batch_size, lambda name: passed_on.of_sampler(name in leading),
+            by_name, shuffled, batch_size, lambda name: passed_on.of_sampler(name, name in leading),
             limits=limits, multiple_of=multiple_of, seed=seed, oversize=oversize,
         )  # fmt: skip
     loaders, max_nodes = {}, max_nodes_of([*samplers.values()])
@@ -246,9 +247,11 @@ def _pack_samplers(
     chosen = choose({name: graphs.histogram for name, graphs in splits.items()}, leading, request)
     samplers = {
         name: PackBatchSampler(
-            graphs.histogram, chosen.limits, plan=chosen.plans[name], packs_per_batch=chosen.packs_per_batch,
+            graphs.histogram, chosen.limits, packs_per_batch=chosen.packs_per_batch,
+            # Weights draw other graphs, which need plans of their own.
+            plan=None if passed_on.weights_of(name, name in leading) is not None else chosen.plans[name],
             shuffle=name in shuffled, seed=request.seed, oversize=request.oversize,
-            **passed_on.of_sampler(name in leading),
+            **passed_on.of_sampler(name, name in leading),
         )
         for name, graphs in splits.items()
     }  # fmt: skip
@@ -305,6 +308,7 @@ class SamplerSettings(TypedDict, total=False):
     num_replicas: int | None
     rank: int | None
     drop_last: bool
+    weights: Any
     cost: Any
 
 
@@ -383,9 +387,17 @@ class Settings:
     loader: dict[str, Any] = field(default_factory=dict)
     collate: Callable[[Any], Any] | None = None
 
-    def of_sampler(self, leads: bool) -> dict[str, Any]:
+    def of_sampler(self, split: str, leads: bool) -> dict[str, Any]:
         """Return the sampler settings of a split: all if it is a leading split, else only those in _OF_ALL_SPLITS."""
-        return {name: value for name, value in self.sampler.items() if leads or name in _OF_ALL_SPLITS}
+        settings = {name: value for name, value in self.sampler.items() if leads or name in _OF_ALL_SPLITS}
+        if "weights" in settings:
+            settings["weights"] = self.weights_of(split, leads)
+        return settings
+
+    def weights_of(self, split: str, leads: bool) -> Any:
+        """Return the weights of the graphs of a split; None if it has none."""
+        weights = self.sampler.get("weights") if leads else None
+        return weights.get(split) if isinstance(weights, Mapping) else weights
 
     @classmethod
     def of(cls, given: Mapping[str, Any], padded: bool) -> Settings:

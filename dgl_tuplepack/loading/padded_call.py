@@ -42,6 +42,10 @@ class GraphAt:
     place: int
 
 
+# Stands for a feature that the model removed.
+REMOVED = GraphAt(-1)
+
+
 @dataclass(frozen=True)
 class TensorAt:
     """Stands for a tensor of the arguments, outside of graphs."""
@@ -53,8 +57,8 @@ class Captured(NamedTuple):
     """What a model returned, with `GraphAt` for graphs of the arguments, and the features that it set in graphs."""
 
     output: Any
-    # (index of the graph, type, name) -> feature.
-    written: dict[tuple[int, Any, str], Tensor]
+    # (index of the graph, type, name) -> feature, or another value that PyG's batches have, or `REMOVED`.
+    written: dict[tuple[int, Any, str], Any]
 
 
 class Inputs:
@@ -121,6 +125,11 @@ class Inputs:
         """The device of the first graph."""
         device: torch.device = self.graphs[0].device
         return device
+
+    @property
+    def pattern(self) -> tuple[bool, ...]:
+        """What code may branch on: whether there is a single graph, and which components are empty."""
+        return self.num_graphs == 1, *(number == 0 for number in self.counts.values())
 
     def key(self, required: Collection[str]) -> Any:
         """Return, in a hashable form, what compiled code depends on beside modes and static shapes.
@@ -249,23 +258,23 @@ def plain_call(forward: Callable[..., Any], inputs: Inputs, changed: Callable[[T
     before = [None if each is None else graph.snapshot(each) for graph, each in zip(inputs.graphs, copies, strict=True)]
     args, kwargs = inputs.filled(copies, list(inputs.tensors.values()))
     output = forward(*args, **kwargs)
-    written: dict[Any, Tensor] = {}
+    written: dict[Any, Any] = {}
     for i, (graph, each, known) in enumerate(zip(inputs.graphs, copies, before, strict=True)):
         if known is not None:
             written |= written_in(i, graph.snapshot(each), known)
     return Captured(marked(output, copies, [*map(GraphAt, range(len(copies)))]), written)
 
 
-def written_in(
-    i: int, now: Mapping[Any, Mapping[str, Any]], before: Mapping[Any, Mapping[str, Any]]
-) -> dict[Any, Tensor]:
-    """Return the features of graph `i` that are not the tensors that they were."""
-    return {
+def written_in(i: int, now: Mapping[Any, Mapping[str, Any]], before: Mapping[Any, Mapping[str, Any]]) -> dict[Any, Any]:
+    """Return the features of graph `i` that are not what they were, and those that are no more."""
+    written = {
         (i, t, name): x
         for t, of_type in now.items()
         for name, x in of_type.items()
-        if isinstance(x, Tensor) and x is not before[t].get(name)
+        if name not in before[t] or x is not before[t][name]
     }
+    removed = {(i, t, name): REMOVED for t, of_type in before.items() for name in of_type if name not in now[t]}
+    return {**written, **removed}
 
 
 def marked(output: Any, graphs: Sequence[Any], marks: Sequence[GraphAt]) -> Any:
@@ -376,7 +385,7 @@ class PaddedCall:
         with masked(_Masks(masks)):
             args, kwargs = filled(self._args, graphs, extra), filled(self._kwargs, graphs, extra)
             output = self._forward(*args, **kwargs)
-        written: dict[Any, Tensor] = {}
+        written: dict[Any, Any] = {}
         for i, known in enumerate(before):
             if known is not None:
                 written.update(written_in(i, graphs[i].frames, known))
@@ -416,11 +425,15 @@ class Cuts:
         self.frees_graph = reference.frees_graph
         self.attributes: list[str] = []
         before, after = _tensors_in(plain), _tensors_in(padded)
-        numbers = [_numbers_in(each.output) for each in (plain, padded)]
+        numbers = [_numbers_in((each.output, each.written)) for each in (plain, padded)]
         if numbers[0] != numbers[1]:
             raise CompileError(
-                f"it returns the numbers {numbers[1]} with padding, and {numbers[0]} without; compute them outside"
+                f"it returns or sets the numbers {numbers[1]} with padding, and {numbers[0]} without; compute them "
+                "outside"
             )
+        removed = [{place for place, x in each.written.items() if isinstance(x, GraphAt)} for each in (plain, padded)]
+        if removed[0] != removed[1]:
+            raise CompileError("with padding, it removes other features of a graph")
         if len(before) != len(after):
             raise CompileError(f"with padding, it returns or sets {len(after)} tensors, without {len(before)}")
         self._cuts = [cuts_of(one.shape, x.shape, slots, counts) for one, x in zip(before, after, strict=True)]

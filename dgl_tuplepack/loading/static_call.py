@@ -41,16 +41,24 @@ from dgl_tuplepack.nn.conversion import Masking
 from dgl_tuplepack.nn.masks import masked
 
 _log = logging.getLogger(__name__)
+_REMEDY_OF_RESULTS = (
+    "return values by graph, node or edge, and leave masked rows, lists and counts to code outside of the model; or "
+    "call the model without compile"
+)
 # The speed is compared in this call, when all is compiled and warm.
 _STEPS_BEFORE_TIMING = 50
 # A model is slower if it takes this many times as long; on a busy machine, less proves nothing.
 _SLOWER = 1.05
-# Results are compared again in these calls, and in each `_RARELY`-th one: a penalty, for example, may be 0 at first.
+# Results are compared again in these calls, in each `_RARELY`-th one, and with fewer graphs than ever before: a
+# penalty, for example, may be 0 at first, and what depends on the smallest graph may differ in a small batch only.
 _AGAIN, _RARELY = frozenset({4, 16, 64, 256, 1024}), 4096
 
 
 class StaticCall(CompiledFunction):
     """The padded and compiled calls of a model on arguments of one kind, within one static shape."""
+
+    # Without the check, the caller's tensors would not be written to.
+    _without_check = ""
 
     def __init__(
         self, model: nn.Module, forward: Callable[..., Any], masking: Masking, inputs: Inputs, slots: Slots,
@@ -75,6 +83,9 @@ class StaticCall(CompiledFunction):
         self._has_gradients = any(x.requires_grad for x in inputs.named().values())
         self._number = 0
         self._calls_in: dict[Any, int] = {}
+        self._fewest: dict[Any, int] = {}
+        # Mode and pattern of a batch -> whether results are equal with padding; else such batches run as they are.
+        self._agrees: dict[Any, bool] = {}
 
     def __call__(self, inputs: Inputs) -> Captured:
         """Return what the model returns and sets, without rows of padding."""
@@ -95,9 +106,18 @@ class StaticCall(CompiledFunction):
                     self._comparisons_left = MAX_COMPARISONS if self._check else 0
                 self._require_gradients(inputs, mode)
                 self._compare_if_unchecked((inputs,), {})
+        pattern = mode, inputs.pattern
+        if pattern not in self._agrees:
+            self._agrees[pattern] = self._is_first(mode) or self._is_equal(inputs)
+        if not self._agrees[pattern]:
+            plain: Captured = self._function(inputs)
+            return plain
         self._number += 1
         calls = self._calls_in[mode] = self._calls_in.get(mode, 0) + 1
-        if (calls in _AGAIN or calls % _RARELY == 0) and self._check and not self._waits_for_ranks():
+        is_smallest = inputs.num_graphs < self._fewest.setdefault(mode, inputs.num_graphs)
+        if is_smallest:
+            self._fewest[mode] = inputs.num_graphs
+        if (calls in _AGAIN or calls % _RARELY == 0 or is_smallest) and self._check and not self._waits_for_ranks():
             self._compare_again(inputs)
         if self._number == _STEPS_BEFORE_TIMING and self.is_compiled:
             self._say_if_slower(inputs)
@@ -112,10 +132,24 @@ class StaticCall(CompiledFunction):
             self._refuse_second_derivatives(result)
         return result
 
+    def _is_first(self, mode: Any) -> bool:
+        return not any(known == mode for known, _ in self._agrees)
+
+    def _is_equal(self, inputs: Inputs) -> bool:
+        """Return whether a batch that differs from the first one in its `pattern` has equal results with padding."""
+        if not self._check or not self.is_compiled or self._waits_for_ranks():
+            return True
+        with self._lock:
+            found = self._compared((inputs,), {})
+        return not (found.with_padding or found.difference)
+
     def _compare_again(self, inputs: Inputs) -> None:
         """Compare a later call; if results differ, warn and leave the model uncompiled, so that no training is lost."""
         with self._lock:
             given, self._check, self._comparisons_left = self._check, "warn", 1
+            self._of_earlier_calls = (
+                " Earlier calls may have been wrong, too: go back to a checkpoint, or begin again, if that matters."
+            )
             try:
                 self._compare_if_unchecked((inputs,), {})
             finally:
@@ -159,6 +193,11 @@ class StaticCall(CompiledFunction):
         try:
             return super()._run(*args, **kwargs)
         except CompileError as error:
+            if error.__cause__ and torch_private.is_one_of(error.__cause__, torch_private.TOO_OFTEN):
+                # The training goes on, with right results.
+                self._warn(f"{error} Until then, it runs uncompiled.")
+                self._compiled = self._function
+                return self._run(*args, **kwargs)
             is_break = error.__cause__ and torch_private.is_one_of(error.__cause__, torch_private.GRAPH_BREAK)
             # Torch has no second derivatives of code that is compiled in parts.
             is_break = is_break and not torch_private.is_about_gradients(error.__cause__)  # type: ignore[arg-type]
@@ -206,12 +245,12 @@ class StaticCall(CompiledFunction):
     def _found_cuts(self, inputs: Inputs) -> Cuts:
         """Call the model on copies, plain and padded, and find out which dimensions of the results are padded."""
         padded = functools.partial(self._uncut, self._traced)
-        self._compared = inputs
+        self._inputs_compared = inputs
         try:
             return Cuts.found(self._function, padded, (inputs,), self._slots, inputs.counts)
         except CompileError as error:
             # An error of the model with padding says enough by itself.
-            remedy = "" if error.__cause__ else f"; {self._remedy_of_padding('')}"
+            remedy = "" if error.__cause__ else f"; {_REMEDY_OF_RESULTS}"
             raise CompileError(f"{self._name} cannot be padded: {error}{remedy}") from error.__cause__
 
     def _compare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Checked:
@@ -220,7 +259,7 @@ class StaticCall(CompiledFunction):
         half = None if self._waits_for_ranks() else self._half(args[0])
         if half is None or not self.is_compiled or found.skipped:
             return found
-        self._compared = half
+        self._inputs_compared = half
         return super()._compare((half,), kwargs)
 
     def _waits_for_ranks(self) -> bool:
@@ -232,11 +271,13 @@ class StaticCall(CompiledFunction):
         return runs_on_several_ranks() and any(isinstance(each, nn.SyncBatchNorm) for each in self._model.modules())
 
     def _half(self, inputs: Inputs) -> Inputs | None:
-        """Return the first half of a batch; None if it has one graph, or does not fit the same padded call."""
+        """Return the first half of a batch; None if it has another pattern, or does not fit the same padded call."""
         if inputs.num_graphs < 2:
             return None
         half = inputs.first(inputs.num_graphs // 2, inputs.rows)
         paddings = paddings_of(half, self._slots)
+        if half.pattern != inputs.pattern:
+            return None
         if paddings is None or ties_of(half.counts, self._slots) != ties_of(inputs.counts, self._slots):
             return None
         half.paddings, half.rows = paddings, inputs.rows
@@ -250,7 +291,7 @@ class StaticCall(CompiledFunction):
         return check_call(self._function, self._run, args, kwargs, named, same_draws, uniform_dropout, padded)
 
     def _compare_if_unchecked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._compared = args[0]
+        self._inputs_compared = args[0]
         super()._compare_if_unchecked(args, kwargs)
 
     def _remedy_of_padding(self, difference: str) -> str:
@@ -267,7 +308,7 @@ class StaticCall(CompiledFunction):
         # Gradients can be compared once padding can be cut off from the results.
         cut = self._padded if self._mode() in self._cuts else self._uncut
         padded = functools.partial(cut, self._traced)
-        where = culprit(self._model, self._compared, self._function, padded, self._slots)
+        where = culprit(self._model, self._inputs_compared, self._function, padded, self._slots)
         return f"{where}; {remedy}"
 
 

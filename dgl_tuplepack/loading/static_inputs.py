@@ -95,9 +95,13 @@ class DglInput:
         """Return the features of a copy of the graph by type."""
         return {t: dict((graph.nodes if isinstance(t, str) else graph.edges)[t].data) for t in self.features}
 
-    def write(self, t: GraphType, name: str, value: Tensor) -> None:
+    def write(self, t: GraphType, name: str, value: Any) -> None:
         """Set a feature of the user's graph."""
         (self.value.nodes if isinstance(t, str) else self.value.edges)[t].data[name] = value
+
+    def remove(self, t: GraphType, name: str) -> None:
+        """Remove a feature of the user's graph."""
+        (self.value.nodes if isinstance(t, str) else self.value.edges)[t].data.pop(name)
 
     def first(self, number: int, decided: Mapping[str, GraphType | None]) -> Any:
         """Return a batch of the first graphs."""
@@ -330,9 +334,13 @@ class PygInput:
     def _storage(self, batch: Any, t: Any) -> Any:
         return batch[t] if t is not None else batch if self._is_flat else batch.stores[0]
 
-    def write(self, t: Any, name: str, value: Tensor) -> None:
+    def write(self, t: Any, name: str, value: Any) -> None:
         """Set an attribute of the user's batch."""
         self._storage(self.value, t)[name] = value
+
+    def remove(self, t: Any, name: str) -> None:
+        """Remove an attribute of the user's batch."""
+        del self._storage(self.value, t)[name]
 
     def first(self, number: int, decided: Mapping[str, GraphType | None]) -> Any:
         """Return a batch of the first graphs; `decided` has types of attributes whose names do not tell."""

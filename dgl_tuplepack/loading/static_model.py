@@ -187,7 +187,10 @@ class StaticCalls:
             return self._forward(*args, **kwargs)
         captured = call(inputs)
         for (i, t, name), value in captured.written.items():
-            inputs.graphs[i].write(t, name, value)
+            if isinstance(value, GraphAt):
+                inputs.graphs[i].remove(t, name)
+            else:
+                inputs.graphs[i].write(t, name, value)
         return mapped(captured.output, lambda x: inputs.graphs[x.place].value if isinstance(x, GraphAt) else x)
 
     def _call_for(self, inputs: Inputs) -> StaticCall | None:

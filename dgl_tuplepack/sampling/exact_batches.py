@@ -102,8 +102,9 @@ class ExactBatches:
             )
         factors = scale // limits
         self._limits = limits * factors
-        nothing = np.zeros((1, len(limits)), dtype=np.int64)
-        self._sizes = np.ascontiguousarray(np.vstack([sizes * factors, nothing]))
+        # The last row is for places without a graph.
+        self._sizes = np.zeros((len(sizes) + 1, len(limits)), dtype=np.int64)
+        np.multiply(sizes, factors, out=self._sizes[:-1])
         self._budget = _WORK * sizes.size + _LEAST_WORK
         # The batches that exchange nothing if they can help it; and the scaled size of the graphs that others lack.
         self._few = cut.counts < min(_FEW, cut.most)
@@ -189,17 +190,24 @@ _SHAPE = 12
 
 @dataclass(frozen=True, eq=False)
 class SlackShapes:
-    """The shapes that batches of N graphs may have, by their slack; `multiple_of` is as in `StaticBatchSampler`."""
+    """The shapes that batches of N graphs may have, by their slack; `multiple_of` is as in `StaticBatchSampler`.
+
+    `drawn` returns the sizes of the N graphs of other epochs, by number, if these differ; `largest` are then the sizes
+    of graphs that may be among them.
+    """
 
     sizes: GraphSizes
     cut: Cut
     multiple_of: int = 1
+    drawn: Callable[[int], IntArray] | None = None
+    largest: IntArray | None = None
 
     @cached_property
     def extremes(self) -> list[tuple[int, int]]:
         """For each component, the content of the largest graph beside the smallest ones, and of the largest graphs."""
-        others, first = self.cut.most - 1, len(self.sizes) - self.cut.most
-        partitioned = [np.partition(column, [others, first]) for column in self.sizes.array.T]
+        sizes = self.sizes.array if self.largest is None else np.vstack([self.sizes.array, self.largest])
+        others, first = self.cut.most - 1, len(sizes) - self.cut.most
+        partitioned = [np.partition(column, [others, first]) for column in sizes.T]
         return [(exact_sum(p[:others]) + int(p.max()), exact_sum(p[first:])) for p in partitioned]
 
     @property
@@ -225,7 +233,8 @@ class SlackShapes:
 
     def met(self, slack: int, shuffle: int) -> bool:
         """Return whether a shuffle can be repaired within the limits, with little work."""
-        batches = ExactBatches(self.sizes.array, self.of(slack), self.cut)
+        sizes = self.sizes.array if self.drawn is None else self.drawn(shuffle)
+        batches = ExactBatches(sizes, self.of(slack), self.cut)
         return batches.repaired(key_of(0, shuffle, _SHAPE), _LITTLE_WORK) is not None
 
 

@@ -27,17 +27,14 @@ import numpy as np
 
 from dgl_tuplepack._core.checks import choice, shown, whole_number
 from dgl_tuplepack._core.kernels.random import shuffle_segments
-from dgl_tuplepack._core.kernels.slots import expand_patterns
 from dgl_tuplepack._core.progress import notice
-from dgl_tuplepack._core.seeds import key_of, random_fractions, shuffled
+from dgl_tuplepack._core.seeds import key_of, shuffled
 from dgl_tuplepack.errors import PlanError, SamplerError
 from dgl_tuplepack.graphs.readers.kinds import sizes_of
-from dgl_tuplepack.planning.bounds.instance import as_instance
 from dgl_tuplepack.planning.buckets import Buckets, Shapes, all_of, as_shapes, num_steps, promotions, steps_of
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing import pack
-from dgl_tuplepack.planning.packing.stages.dealing import OpenPacks, dealt_evenly
 from dgl_tuplepack.planning.plan import PackPlan, static_limits
 from dgl_tuplepack.planning.sizes import FloatArray, GraphSizes, IntArray
 from dgl_tuplepack.sampling.epoch_batches import NONE, EpochBatches
@@ -48,21 +45,14 @@ from dgl_tuplepack.sampling.epoch_sampler import (
     split_oversize,
     warn_of_dropped,
 )
+from dgl_tuplepack.sampling.exchanged_packs import ExchangedPacks, Packs
 from dgl_tuplepack.sampling.ranks import compared, in_process_group
+from dgl_tuplepack.sampling.weighted_packs import WeightedPacks
+from dgl_tuplepack.sampling.weights import WeightedDraws, checked_weights
 
 _log = logging.getLogger(__name__)
-# Identifiers of the random streams, one for each purpose; others have 9 to 15. Version 0.1.0 used 3.
-_CONTENT, _ORDER, _STEPS, _MIXED, _DEAL, _REPAIR, _STIR = 1, 2, 4, 5, 6, 7, 8
-# "exchange" takes graphs in descending order of their size times a random factor between 1 - _NOISE and 1.
-_NOISE = 0.5
-# If its packs cannot be repaired, more and more packs of the plan are kept; after this many attempts, all of them.
-_ATTEMPTS = 5
-# Most units of work (see `Effort` in planning) of a repair: a number for each graph and component, plus another one.
-_REPAIR_WORK = 100, 5_000_000
-# The same for stirring, and its rounds. Where packs hold few graphs, most tries of a round find no exchange.
-_STIR_WORK, _ROUNDS = (500, 20_000_000), 1000
-# Unused places in each pack, which let graphs move.
-_FREE = 16
+# Identifiers of the random streams, one for each purpose; others have 6 to 23. Version 0.1.0 used 3.
+_CONTENT, _ORDER, _STEPS, _MIXED = 1, 2, 4, 5
 # Work is rounded down to multiples of this fraction of the largest work of a pack; packs of equal rounded work stay in
 # random order.
 _EQUAL = 1 / 64
@@ -107,6 +97,9 @@ class PackBatchSampler(EpochSampler):
         for one step. With several shapes, leftover packs of a shape move to the next larger shape, so only those of the
         largest shape are dropped. If the largest shapes have too few packs for one step, it gets packs of the next
         smaller shape, so that the large packs are not dropped in every epoch.
+    weights
+        How often each graph comes in an epoch, as in `StaticBatchSampler`; for one shape, without `plan` and `content`.
+        Each epoch then packs other graphs, into equally many packs, about 0.3 % more than the plan has.
     cost
         What ranks are balanced by: a number for each graph, >= 0, such as a measured time, or a mapping of components
         to weights, such as ``{"edges": 1}``. None: nodes and edges, each of weight 1.
@@ -163,6 +156,7 @@ class PackBatchSampler(EpochSampler):
         num_replicas: int | None = None,
         rank: int | None = None,
         drop_last: bool = False,
+        weights: Any = None,
         cost: Any = None,
         oversize: str = "error",
     ) -> None:
@@ -177,6 +171,15 @@ class PackBatchSampler(EpochSampler):
             with notice(f"preparing batches of {number:,} graphs", number):
                 every = sizes if isinstance(sizes, SizeHistogram) else SizeHistogram.from_sizes(sizes)
                 self._set_graphs(every, shapes, oversize)
+                self._weighted = None
+                if weights is not None:
+                    contradicted = not self.shuffle or plan is not None or content is not None
+                    if contradicted or not isinstance(shapes, Limits):
+                        raise SamplerError(
+                            "weights draw and pack other graphs in each epoch, for one shape: leave out plan, content, "
+                            "shuffle=False and further limits."
+                        )
+                    self._set_weights(every, weights)
                 self._costs = None
                 if cost is not None:
                     self._costs = costs_of(cost, every.sizes[every.graph_classes], every.components)
@@ -206,6 +209,16 @@ class PackBatchSampler(EpochSampler):
         self._class_offsets: IntArray = np.concatenate([[0], np.cumsum(histogram.counts)])
         self._histogram = histogram.without_ids()
 
+    def _set_weights(self, every: SizeHistogram, weights: Any) -> None:
+        """Set `_weighted`, which packs the graphs of an epoch, and the histogram of the plan."""
+        kept = np.setdiff1d(np.arange(self._num_ids), self.dropped_ids)
+        own = checked_weights(checked_weights(weights, self._num_ids)[kept], len(kept))
+        assert every.graph_classes is not None
+        sizes = GraphSizes(every.sizes[every.graph_classes[kept]], every.components)
+        self._weighted = WeightedPacks(WeightedDraws(own, sizes.array), sizes, self.seed)
+        self._weights_checksum, self._kept = zlib.crc32(own.astype("<f8").data), kept
+        self._histogram = self._weighted.histogram()
+
     def _set_plan(self, plan: PackPlan | None, limits: Limits | Buckets) -> None:
         if plan is None:
             plan = pack(self._histogram, limits, seed=self.seed)
@@ -214,12 +227,17 @@ class PackBatchSampler(EpochSampler):
         self._asked_limits = limits.filled(self._histogram.components, self._histogram.totals())
         static = static_limits(limits, [plan])
         self.limits: Any = static
-        self.plan, self._packs = plan, Packs.of(plan, self._class_offsets)
+        offsets = self._class_offsets
+        if self._weighted is not None:
+            offsets = np.concatenate([[0], np.cumsum(self._histogram.counts)])
+        self.plan, self._packs = plan, Packs.of(plan, offsets)
         self._exchanged = None
         if self.content == "exchange" and isinstance(static, Limits):
             self._exchanged = ExchangedPacks(self._packs, static, self.seed)
         self._packs_per_step = self.num_replicas * self.packs_per_batch
-        self._length = sum(steps_of(plan.packs_of_shapes, self._packs_per_step, self.drop_last))
+        packs = plan.packs_of_shapes if self._weighted is None else [self._weighted.number(plan.num_packs)]
+        self._num_packs = sum(packs)
+        self._length = sum(steps_of(packs, self._packs_per_step, self.drop_last))
 
     def unshuffled(self) -> PackBatchSampler:
         """Return a sampler with the same batches in each epoch: the packs of the plan, in its order."""
@@ -241,14 +259,25 @@ class PackBatchSampler(EpochSampler):
     def _batches(self, epoch: int) -> EpochBatches:
         graphs = self._graphs(epoch)
         dealt, shapes = self._dealt(epoch, self._work(epoch, graphs))
+        if self._weighted is not None:
+            packs = self._packs_of(epoch)
+            batches = self._weighted.separated(EpochBatches(epoch, packs.offsets, packs.graphs, dealt), self.limits)
+            return replace(batches, graphs=self._kept[batches.graphs])
         of_steps = shapes if len(self.plan.shapes) > 1 else None
         return EpochBatches(epoch, self._packs_of(epoch).offsets, graphs, dealt, of_steps)
 
     def _packs_of(self, epoch: int) -> Packs:
+        if self._weighted is not None:
+            offsets, graphs = self._weighted.of(epoch, self.limits, self._num_packs)
+            work = self._weighted.sizes.array.sum(axis=1, dtype=np.float64)[graphs]
+            shapes = np.zeros(self._num_packs, np.int64)
+            return Packs(self.plan, offsets, graphs, np.add.reduceat(work, offsets[:-1]), shapes)
         return self._packs if self._exchanged is None else self._exchanged.of(epoch)
 
     def _graphs(self, epoch: int) -> IntArray:
         """Return the graph ids of all packs, one pack after the other, ``[N]``."""
+        if self._weighted is not None:
+            return self._kept[self._packs_of(epoch).graphs]
         members = self._members
         if self.shuffle:
             members = members.copy()
@@ -265,12 +294,12 @@ class PackBatchSampler(EpochSampler):
     def _dealt(self, epoch: int, work: FloatArray) -> tuple[IntArray, IntArray]:
         """Return the packs of each batch, as `EpochBatches.dealt` of all ranks, and the shape of each step, ``[S]``."""
         packs = self._packs_of(epoch)
-        order = np.arange(self.plan.num_packs)
+        order = np.arange(self._num_packs)
         if self.shuffle:
             order = shuffled(order, key_of(self.seed, epoch, _ORDER))
         groups = [order[packs.shapes[order] == shape] for shape in range(len(self.plan.shapes))]
         # No batch has more packs than `most`. An array for a huge `packs_per_batch` would not fit into memory.
-        most = min(self.packs_per_batch, self.plan.num_packs // self.num_replicas + 2)
+        most = min(self.packs_per_batch, self._num_packs // self.num_replicas + 2)
         batches_of_shapes: dict[int, IntArray] = {}
         # Packs that do not fill a step of their shape move to the next larger shape.
         for shape, group in enumerate(promoted(groups, self._packs_per_step, self.drop_last)):
@@ -328,6 +357,7 @@ class PackBatchSampler(EpochSampler):
             "num_graphs": self.num_graphs,
             "limits": self._asked_limits.to_dict(),
             "sizes": self._sizes_checksum,
+            **({} if self._weighted is None else {"weights": self._weights_checksum}),
             **checksum_of(self._costs),
         }
 
@@ -487,88 +517,3 @@ class Balance:
             f"Balance({self.work.shape[0]} steps of {self.work.shape[1]} ranks: spread of {self.unit} "
             f"{self.mean_spread:.2%} on average, {self.largest_spread:.2%} at most; idle {self.idle:.2%})"
         )
-
-
-class ExchangedPacks:
-    """The packs of each epoch: as many as the `packs` of the plan, within the same limits, with random graphs.
-
-    All graphs are put into packs in a random order, and packs that exceed a limit are repaired. If some of them cannot
-    be repaired, the packs that hold their graphs in the plan are kept, and the other packs are filled again. Then
-    random graphs of the kept packs are exchanged. All floats are products and quotients of two floats, which are equal
-    on every platform.
-    """
-
-    def __init__(self, packs: Packs, limits: Limits, seed: int) -> None:
-        self._packs, self._limits, self._seed = packs, limits, seed
-        # The latest epoch, and its packs.
-        self._latest: tuple[int, Packs] = (-1, packs)
-
-    def of(self, epoch: int) -> Packs:
-        """Return the packs of an epoch. Time O(N P k) for N graphs and P packs, at most 1,000; plus the repair."""
-        if self._latest[0] != epoch:
-            histogram = self._packs.plan.histogram
-            instance = as_instance(histogram, self._limits)
-            packs = self._found(epoch, np.repeat(instance.sizes, histogram.counts, axis=0), instance.limits)
-            offsets, graphs = np.append(0, np.cumsum(packs.counts)), packs.graphs
-            work = np.repeat(histogram.sizes.sum(axis=1, dtype=np.float64), histogram.counts)[graphs]
-            work = np.add.reduceat(work, offsets[:-1])
-            self._latest = epoch, replace(self._packs, offsets=offsets, graphs=graphs, work=work)
-        return self._latest[1]
-
-    def _found(self, epoch: int, sizes: IntArray, limits: IntArray) -> OpenPacks:
-        """Return the packs of an epoch for graphs of these sizes, ``[N, d]``."""
-        counts = np.diff(self._packs.offsets)
-        # The pack of each graph: as in the plan, until other packs are found.
-        assigned = np.empty(len(sizes), dtype=np.int64)
-        assigned[self._packs.graphs] = np.repeat(np.arange(len(counts)), counts)
-        kept = np.zeros(len(counts), dtype=bool)
-        for _ in range(_ATTEMPTS):
-            graphs, free = np.flatnonzero(~kept[assigned]), np.flatnonzero(~kept)
-            filled = self._filled(epoch, sizes, limits, graphs, len(free))
-            exceeding = filled.exceeding()
-            if not len(exceeding) and filled.counts.all():
-                assigned[filled.graphs] = np.repeat(free, filled.counts)
-                break
-            unfit = np.repeat(np.isin(np.arange(len(free)), exceeding), filled.counts)
-            kept[assigned[filled.graphs[unfit]]] = True
-            if kept.all():
-                break
-        else:
-            kept[:] = True
-        packs = OpenPacks.of(sizes, limits, assigned, np.arange(len(sizes)), len(counts), 0)
-        budget = _STIR_WORK[0] * sizes.size + _STIR_WORK[1]
-        packs.stir(np.flatnonzero(kept), key=key_of(self._seed, epoch, _STIR), rounds=_ROUNDS, budget=budget)
-        return packs
-
-    def _filled(self, epoch: int, sizes: IntArray, limits: IntArray, graphs: IntArray, number: int) -> OpenPacks:
-        """Fill a number of packs with graphs in random order; return the packs, some of which may exceed a limit."""
-        shares = sizes / limits
-        factors = 1 - _NOISE * random_fractions(key_of(self._seed, epoch, _DEAL), len(sizes))
-        ordered = graphs[np.argsort(-(shares.max(axis=1) * factors)[graphs], kind="stable")]
-        packs = OpenPacks.of(sizes, limits, dealt_evenly(shares, ordered, number), ordered, number, _FREE)
-        budget = _REPAIR_WORK[0] * sizes.size + _REPAIR_WORK[1]
-        packs.repair(moves=True, key=key_of(self._seed, epoch, _REPAIR), budget=budget)
-        return packs
-
-
-@dataclass(frozen=True)
-class Packs:
-    """A plan expanded into its packs.
-
-    Pack p holds the graphs ``graphs[offsets[p]:offsets[p + 1]]``, which are positions in the graphs ordered by size
-    class, not ids, and has ``work[p]`` real nodes and edges; ``shapes[p]`` is the index of its shape bucket.
-    """
-
-    plan: PackPlan
-    offsets: IntArray
-    graphs: IntArray
-    work: FloatArray
-    shapes: IntArray
-
-    @classmethod
-    def of(cls, plan: PackPlan, class_offsets: IntArray) -> Packs:
-        """Expand a plan; graphs of size class c have the indices ``class_offsets[c]:class_offsets[c + 1]``."""
-        offsets, graphs = expand_patterns(plan.offsets, plan.classes, plan.multiplicities, plan.repeats, class_offsets)
-        # Use floats, since sums over components may exceed int64.
-        work = np.repeat(plan.pattern_contents.sum(axis=1, dtype=np.float64), plan.repeats)
-        return cls(plan, offsets, graphs, work, np.repeat(plan.pattern_shapes, plan.repeats))

@@ -30,6 +30,7 @@ from dgl_tuplepack.sampling.epoch_sampler import (
 from dgl_tuplepack.sampling.exact_batches import UNIT, Cut, ExactBatches, SlackShapes, chosen, known_order, limits_of
 from dgl_tuplepack.sampling.pack_sampler import deal
 from dgl_tuplepack.sampling.ranks import compared, in_process_group
+from dgl_tuplepack.sampling.weights import WeightedDraws, checked_weights, separated
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +43,9 @@ _MUCH = 0.1
 # So many epochs that cannot be repaired give a warning.
 _MANY = 3
 # Identifiers of the random streams; `exact_batches.py` has others.
-_SHUFFLE, _STEPS = 13, 15
+_SHUFFLE, _STEPS, _DRAW = 13, 15, 19
+# So many draws of graphs are tried for an epoch with weights.
+_DRAWS = 8
 
 
 class StaticBatchSampler(EpochSampler):
@@ -77,6 +80,10 @@ class StaticBatchSampler(EpochSampler):
         As in `PackBatchSampler`. All ranks get equally many batches, and none without graphs: the last step divides the
         rest evenly, and if that leaves at most one graph for some rank, two steps divide the last full step and the
         rest.
+    weights
+        How often each graph comes in an epoch, relative to the others: a number for each graph, >= 0, such as those of
+        `class_weights`. Graph i of N then comes floor(e) or ceil(e) times, at random with the mean e = N w_i / sum(w),
+        and not twice in a batch where that is possible. Epochs keep their length. None: once each.
     cost
         What ranks are balanced by: a number for each graph, >= 0, such as a measured time, or a mapping of components
         to weights, such as ``{"edges": 1}``. Full batches of near-equal cost then share a step, if they are shuffled.
@@ -136,6 +143,7 @@ class StaticBatchSampler(EpochSampler):
         drop_last: bool = False,
         num_replicas: int | None = None,
         rank: int | None = None,
+        weights: Any = None,
         cost: Any = None,
         oversize: str = "error",
     ) -> None:
@@ -149,11 +157,12 @@ class StaticBatchSampler(EpochSampler):
             with notice(f"preparing batches of {len(sizes):,} graphs", len(sizes)):
                 self._costs = None if cost is None else costs_of(cost, sizes.array, sizes.components)
                 self._set_graphs(sizes, shape, oversize)
+                self._set_weights(weights)
                 multiple_of = whole_number("multiple_of", multiple_of, 1, 2**31, SamplerError)
                 # The shape that `preprocess` stored beside these graphs; other settings need another shape.
-                use_stored = self.shuffle and shape is None and slack is None and multiple_of == 1
+                use_stored = self.shuffle and weights is None and (shape, slack, multiple_of) == (None, None, 1)
                 stored = source.static_shape(self.batch_size) if use_stored else None
-                self._set_limits(SlackShapes(self._sizes, self._cut, multiple_of), shape, slack, stored)
+                self._set_limits(self._shapes(multiple_of), shape, slack, stored)
             facts.update(self.settings())
 
     def _set_graphs(self, sizes: GraphSizes, shape: Limits | None, oversize: str) -> None:
@@ -179,6 +188,29 @@ class StaticBatchSampler(EpochSampler):
         self._sizes_checksum = zlib.crc32(np.column_stack([kept, self._sizes.array]).astype("<i8", order="C").data)
         self._cut = Cut.of(len(kept), self.batch_size, self.num_replicas, self.drop_last)
 
+    def _set_weights(self, weights: Any) -> None:
+        """Set `_draws`, which draws the graphs of an epoch; None without weights."""
+        self._draws = None
+        if weights is not None:
+            if not self.shuffle:
+                raise SamplerError("weights draw other graphs in each epoch, but shuffle=False; leave one of them out.")
+            own = checked_weights(weights, self._num_ids)[self._kept]
+            self._draws = WeightedDraws(checked_weights(own, self.num_graphs), self._sizes.array)
+
+    def _drawn(self, number: int) -> IntArray:
+        """Return the sizes of a draw that does not depend on the seed."""
+        assert self._draws is not None
+        return self._sizes.array[self._draws.of(key_of(0, number, _DRAW))]
+
+    def _shapes(self, multiple_of: int) -> SlackShapes:
+        if self._draws is None:
+            return SlackShapes(self._sizes, self._cut, multiple_of)
+        sizes = GraphSizes(self._drawn(0), self._sizes.components)
+        possible = self._sizes.array[self._draws.possible]
+        first = max(len(possible) - self._cut.most, 0)
+        largest = [possible[np.argpartition(column, first)[first:]] for column in possible.T]
+        return SlackShapes(sizes, self._cut, multiple_of, self._drawn, np.concatenate(largest))
+
     def _set_limits(
         self, shapes: SlackShapes, shape: Limits | None, slack: float | None, stored: Limits | None
     ) -> None:
@@ -199,7 +231,7 @@ class StaticBatchSampler(EpochSampler):
         elif not self.shuffle:
             values = shapes.rounded(np.maximum(self._contents().max(axis=0), 1))
         elif slack is None:
-            values = self._chosen(shapes) if stored is None else stored.array
+            values = self._chosen(shapes, stored)
         else:
             values = shapes.of(round(real_number("slack", slack, least=0, most=1e6, error=SamplerError) * UNIT))
         self.limits = limits_of(self._sizes, values, cap)
@@ -207,8 +239,10 @@ class StaticBatchSampler(EpochSampler):
             if shape is not None:
                 self._check_order()
             return
-        self._exact = ExactBatches(self._sizes.array, values, self._cut)
-        if known_order(self._exact) is None:
+        exact = ExactBatches(shapes.sizes.array, values, self._cut)
+        if self._draws is None:
+            self._exact = exact
+        if known_order(exact) is None:
             needed = limits_of(self._sizes, chosen(shapes), cap)
             raise SamplerError(
                 f"no order of the {self.num_graphs} graphs was found whose batches of {self._cut.most} all fit "
@@ -217,13 +251,15 @@ class StaticBatchSampler(EpochSampler):
         if shape is None and slack is None:
             self._warn_of_padding(shapes)
 
-    def _chosen(self, shapes: SlackShapes) -> IntArray:
+    def _chosen(self, shapes: SlackShapes, stored: Limits | None) -> IntArray:
         """Return limits for the batches of a single rank if others can use them, so that they depend on no rank."""
         single = Cut.of(self.num_graphs, self.batch_size, 1, drop_last=False)
+        values = chosen(replace(shapes, cut=single)) if stored is None else stored.array
         if np.array_equal(self._cut.counts, single.counts):
-            return chosen(shapes)
-        values = chosen(replace(shapes, cut=single))
-        return values if known_order(ExactBatches(self._sizes.array, values, self._cut)) is not None else chosen(shapes)
+            return values
+        return (
+            values if known_order(ExactBatches(shapes.sizes.array, values, self._cut)) is not None else chosen(shapes)
+        )
 
     def _check_order(self) -> None:
         """Raise SamplerError if a batch in the order of the sizes exceeds the limits."""
@@ -274,8 +310,8 @@ class StaticBatchSampler(EpochSampler):
         sampler = copy.copy(self)
         sampler.num_replicas = num_replicas
         sampler._cut = Cut.of(self.num_graphs, self.batch_size, num_replicas, self.drop_last)
-        if self.shuffle:
-            sampler._latest = -1, self._kept
+        sampler._latest = (-1, self._kept) if self.shuffle else self._latest
+        if self.shuffle and self._draws is None:
             sampler._exact = ExactBatches(self._sizes.array, self.limits.array, sampler._cut)
         return sampler
 
@@ -298,6 +334,8 @@ class StaticBatchSampler(EpochSampler):
     def _shuffled(self, epoch: int) -> IntArray:
         """Return a random order of the kept graphs whose batches are within the limits."""
         key = key_of(self.seed, epoch, _SHUFFLE)
+        if self._draws is not None:
+            return self._weighted(self._draws, key)
         first: IntArray | None = None
         for attempt in range(_EVENING_ATTEMPTS):
             order = self._exact.repaired(key_of(int(key), attempt, _SHUFFLE))
@@ -326,6 +364,22 @@ class StaticBatchSampler(EpochSampler):
         assert classes is not None
         return self._exact.stirred(known, classes, self.seed, epoch)
 
+    def _weighted(self, draws: WeightedDraws, key: np.uint64) -> IntArray:
+        """Return the graphs of a draw in a random order whose batches are within the limits."""
+        sizes, limits = self._sizes.array, self.limits.array
+        for attempt in range(_DRAWS):
+            of_draw = key_of(int(key), attempt, _DRAW)
+            graphs = draws.of(of_draw)
+            exact = ExactBatches(sizes[graphs], limits, self._cut)
+            order = exact.repaired(of_draw)
+            if order is not None:
+                order = order if self.num_replicas == 1 else exact.evened(order, of_draw)[0]
+                first_packs = np.arange(len(self._cut.counts) + 1)
+                return separated(graphs[order], self._cut.offsets, first_packs, sizes, limits, of_draw)
+        raise SamplerError(
+            f"none of {_DRAWS} draws of graphs by their weights fits {self.limits!r}; give a larger shape or slack."
+        )
+
     def _batches(self, epoch: int) -> EpochBatches:
         if self.shuffle and self._latest[0] != epoch:
             self._latest = epoch, self._kept[self._shuffled(epoch)]
@@ -348,5 +402,6 @@ class StaticBatchSampler(EpochSampler):
             "num_graphs": self.num_graphs,
             "limits": self.limits.to_dict(),
             "sizes": self._sizes_checksum,
+            **({} if self._draws is None else {"weights": self._draws.checksum}),
             **checksum_of(self._costs),
         }

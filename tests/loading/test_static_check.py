@@ -12,7 +12,17 @@ from torch import nn
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import CompileError
-from tests.loading.test_static_model import EAGER, GRAPHS, Model, convolved, graphs_of, of_graphs, ring, sampler_of
+from tests.loading.test_static_model import (
+    EAGER,
+    GRAPHS,
+    Model,
+    convolved,
+    graphs_of,
+    of_graphs,
+    random,
+    ring,
+    sampler_of,
+)
 
 MIXING = {
     "sum / num_graphs": lambda m, g: convolved(m, g).sum() / g.batch_size,
@@ -96,7 +106,7 @@ def test_a_penalty_that_is_zero_at_first_is_noticed_later(call):
 def test_numbers_of_python_that_padding_changes_are_an_error():
     compiled = tp.compile(Model(lambda m, g: (of_graphs(m, g), g.num_nodes())), sampler_of(GRAPHS), **EAGER)
     with pytest.raises(
-        CompileError, match=r"returns the numbers .* with padding, and .* without; compute them outside"
+        CompileError, match=r"returns or sets the numbers .* with padding, and .* without; compute them outside"
     ):
         compiled(dgl.batch(GRAPHS[:6]))
 
@@ -225,3 +235,85 @@ def test_sums_over_padding_stay_finite_in_float16(autocast):
         compiled(graph).float().sum().backward()
     assert compiled._static_calls.is_compiled
     assert all(each.grad.isfinite().all() for each in model.lin.parameters())
+
+
+BRANCHES = {
+    "one graph": lambda m, g: m.norm(of_graphs(m, g)) if g.batch_size > 1 else of_graphs(m, g),
+    "one row": lambda m, g: (lambda h: m.norm(h) if len(h) > 1 else 2 * h)(of_graphs(m, g)),
+    "no edges": lambda m, g: dgl.sum_nodes(g, "x") if g.num_edges() else dgl.mean_nodes(g, "x"),
+    "squeeze": lambda m, g: of_graphs(m, g)[:, 0].squeeze(),
+}
+
+
+@pytest.mark.parametrize("name", BRANCHES)
+def test_code_may_branch_on_single_graphs_and_on_missing_edges(name):
+    torch.manual_seed(0)
+    model = Model(BRANCHES[name], norm=nn.BatchNorm1d(8))
+    compiled, plain = tp.compile(copy.deepcopy(model), sampler_of(GRAPHS), **EAGER), model
+    bare = [dgl.remove_edges(graph, torch.arange(graph.num_edges())) for graph in GRAPHS[:6]]
+    for graphs in (GRAPHS[:6], GRAPHS[6:7], bare, GRAPHS[6:12], GRAPHS[12:13], bare[:1]):
+        found, expected = (each(dgl.batch(graphs)) for each in (compiled, plain))
+        assert found.shape == expected.shape
+        torch.testing.assert_close(found, expected)
+    assert compiled._static_calls.is_compiled
+
+
+def test_what_depends_on_the_smallest_graph_is_compared_in_the_first_smaller_batch():
+    model = Model(lambda m, g: of_graphs(m, g) * (g.batch_num_nodes().min() > 3))
+    compiled = tp.compile(model, tp.Limits(nodes=60, edges=140, graphs=7), **EAGER)
+    compiled(dgl.batch(graphs_of(random, [8] * 6)))
+    # Ten nodes of padding make small graphs.
+    large = dgl.batch(graphs_of(random, [25] * 2))
+    with pytest.warns(UserWarning, match=r"runs without padding, uncompiled\. Earlier calls may have been wrong"):
+        found = compiled(large)
+    torch.testing.assert_close(found, model(large))
+
+
+def test_numbers_and_removed_features_are_those_of_the_model():
+    def moved(model, graph):
+        if "x" in graph.ndata:
+            graph.ndata["y"] = graph.ndata.pop("x")
+        return dgl.sum_nodes(graph, "y")
+
+    compiled, graph = tp.compile(Model(moved), sampler_of(GRAPHS), **EAGER), dgl.batch(GRAPHS[:6])
+    first = compiled(graph)
+    assert [*graph.ndata] == ["y"]
+    torch.testing.assert_close(compiled(graph), first)
+
+
+def test_code_that_is_compiled_too_often_runs_uncompiled_with_a_warning():
+    def counted(model, graph):
+        model.text = model.text + "a"
+        return of_graphs(model, graph) * len(model.text)
+
+    model = Model(counted)
+    model.text = ""
+    compiled, plain = tp.compile(copy.deepcopy(model), sampler_of(GRAPHS), **EAGER), model
+    outputs = []
+    with pytest.warns(UserWarning, match="has been compiled too often.*runs uncompiled"):
+        outputs += [[each(dgl.batch(GRAPHS[:6])) for each in (compiled, plain)] for _ in range(12)]
+    for found, expected in outputs:
+        torch.testing.assert_close(found, expected)
+
+
+def test_a_moving_average_of_parameters_may_be_updated():
+    class Averaged(Model):
+        def __init__(self):
+            super().__init__(None)
+            self.target = copy.deepcopy(self.lin).requires_grad_(False)
+
+        def forward(self, graph):
+            with torch.no_grad():
+                for kept, latest in zip(self.target.parameters(), self.lin.parameters(), strict=True):
+                    kept.mul_(0.9).add_(latest, alpha=0.1)
+            graph.ndata["h"] = self.lin(graph.ndata["x"]) - self.target(graph.ndata["x"])
+            return dgl.mean_nodes(graph, "h")
+
+    torch.manual_seed(0)
+    model = Averaged()
+    with torch.no_grad():
+        model.target.weight.zero_()
+    compiled, plain = tp.compile(copy.deepcopy(model), sampler_of(GRAPHS), **EAGER), model
+    for _ in range(3):
+        torch.testing.assert_close(*(each(dgl.batch(GRAPHS[:6])) for each in (compiled, plain)))
+    torch.testing.assert_close(compiled.target.weight, plain.target.weight)

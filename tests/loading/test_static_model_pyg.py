@@ -269,3 +269,30 @@ def test_two_kinds_of_nodes_in_a_data(tmp_path):
     graphs = [between(i) for i in range(50)]
     store = tp.GraphStore.write(tmp_path / "store", graphs, levels={"edge_index": "x_s -> x_t"})
     assert_alike(Model(from_left_to_right, norm=nn.BatchNorm1d(8)), loader_of(store))
+
+
+def test_ids_of_graphs_need_no_second_size_of_batches():
+    loader = tp.packed_loader(GRAPHS[:16], batch_size=8, with_ids=True)
+    model = tp.compile(Model(pooled), loader, **EAGER)
+    model(next(iter(loader)))
+    assert model._static_calls.is_compiled
+
+
+def test_flags_and_removed_attributes_of_a_batch():
+    def scaled_once(model, data):
+        if not getattr(data, "scaled", False):
+            data.x, data.scaled = data.x * 0.1, True
+            if "gone" in data:
+                del data.gone
+        return pooled(model, data)
+
+    graphs = [each.clone() for each in GRAPHS]
+    for each in graphs:
+        each.gone = each.x.clone()
+    model, loader = Model(scaled_once), loader_of(graphs)
+    compiled, data = tp.compile(copy.deepcopy(model), loader, **EAGER), next(iter(loader))
+    for _ in range(2):
+        first, again = compiled(data), model(data.clone())
+        torch.testing.assert_close(first, again)
+    assert data.scaled is True
+    assert "gone" not in data

@@ -104,7 +104,7 @@ def test_levels_are_those_of_the_schema() -> None:
         ),
         (
             [Data(x=torch.ones(i + 3, 2), edge_index=ends[i], goal=torch.ones(2, 3)) for i in range(6)],
-            {"x": "nodes", "goal": None},
+            {"x": "nodes", "goal": "graphs*2"},
         ),
         (
             [random_heterodata(gen, {"user": 2 + i, "item": 3}, dict.fromkeys(RELATIONS, 2), specs) for i in range(6)],

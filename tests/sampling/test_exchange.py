@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.sampling.pack_sampler import ExchangedPacks
+from dgl_tuplepack.sampling.exchanged_packs import ExchangedPacks
 from tests.support.samplers import flat, materials, meeting_again
 
 DISTINCT = tp.GraphSizes(np.stack([np.arange(1, 41), np.arange(40, 0, -1)], axis=1))

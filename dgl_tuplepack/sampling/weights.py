@@ -1,0 +1,149 @@
+"""How often each graph comes in an epoch: systematic sampling by weights.
+
+The graphs of an epoch are drawn along an order by size, so that their total size hardly differs between epochs, and one
+static shape holds the batches of all of them.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from typing import Any
+
+import numpy as np
+
+from dgl_tuplepack._core.checks import as_array, shown
+from dgl_tuplepack._core.kernels.random import shuffle_segments
+from dgl_tuplepack._core.kernels.separate import separate
+from dgl_tuplepack._core.seeds import key_of, random_fractions
+from dgl_tuplepack.errors import SamplerError
+from dgl_tuplepack.planning.sizes import FloatArray, IntArray
+
+# Expectations are counted in units of 2**-_BITS, so that draws are equal on every platform.
+_BITS = 30
+# In each epoch, graphs are shuffled within windows of so many neighbours in the order by size, so that any two of them
+# may come together.
+_WINDOW = 64
+# So many partners are tried for a graph that is twice in a batch.
+_TRIES, _TURNS = 200, 8
+# Identifiers of random streams; other files have others.
+_WINDOWS, _OFFSET, _SEPARATE = 16, 17, 18
+
+
+class WeightedDraws:
+    """Random multisets of N graphs; graph i is in each one floor(e) or ceil(e) times, with mean e = N w_i / sum(w).
+
+    `weights` ``[N]`` and `sizes` ``[N, k]`` are those of the graphs. Time O(N) for a draw.
+    """
+
+    def __init__(self, weights: FloatArray, sizes: IntArray) -> None:
+        number, unit = len(weights), 1 << _BITS
+        # `fsum` is exact, so equal on every platform.
+        shares = weights / math.fsum(weights)
+        expected = np.floor(shares * (number * unit)).astype(np.int64)
+        # The sum must be N exactly. What rounding took away goes to the graphs that have the most, by a tiny part each.
+        missing, most = number * unit - int(expected.sum()), np.flatnonzero(expected)
+        expected[most] += missing // len(most)
+        expected[most[: missing % len(most)]] += 1
+        self.checksum = zlib.crc32(expected.astype("<i8").data)
+        self._order = np.argsort(sizes.sum(axis=1, dtype=np.float64), kind="stable")
+        self._expected = expected
+
+    @property
+    def possible(self) -> IntArray:
+        """The graphs that are drawn sometimes."""
+        return np.flatnonzero(self._expected)
+
+    def of(self, key: np.uint64) -> IntArray:
+        """Return the N graphs of a draw, ascending by size, nearly."""
+        order, number = self._order.copy(), len(self._order)
+        first, offset = random_fractions(key_of(int(key), 0, _OFFSET), 2)
+        edges = np.arange(int(first * _WINDOW) - _WINDOW, number + _WINDOW, _WINDOW).clip(0, number)
+        shuffle_segments(order, edges, key_of(int(key), 0, _WINDOWS))
+        # In place, since there may be millions of graphs.
+        reached = self._expected[order]
+        np.cumsum(reached, out=reached)
+        reached += int(offset * (1 << _BITS))
+        reached >>= _BITS
+        reached[1:] -= reached[:-1].copy()
+        return np.repeat(order, reached)
+
+
+def separated(
+    ids: IntArray, offsets: IntArray, first_packs: IntArray, sizes: IntArray, limits: IntArray, key: np.uint64
+) -> IntArray:
+    """Exchange graphs between batches until none is twice in a batch, where the limits of packs make that possible.
+
+    Pack p holds ``ids[offsets[p]:offsets[p + 1]]``, and batch b the packs ``first_packs[b]:first_packs[b + 1]``.
+    """
+    ids, sizes = ids.copy(), np.ascontiguousarray(sizes)
+    loads = np.add.reduceat(sizes[ids], offsets[:-1], axis=0)
+    for turn in range(_TURNS):
+        # Other graphs have moved since the last turn, so there may be room now.
+        if not separate(ids, offsets, first_packs, sizes, limits, loads, key_of(int(key), turn, _SEPARATE), _TRIES):
+            break
+    return ids
+
+
+def checked_weights(weights: Any, number: int) -> FloatArray:
+    """Return the weights of graphs as float64 ``[N]``; SamplerError if they are no weights."""
+    try:
+        found = np.array(as_array(weights, "weights", SamplerError), dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        found = np.zeros(0)
+    if found.shape != (number,):
+        raise SamplerError(
+            f"weights must have a number for each of the {number} graphs, but is {shown(weights)}; for class-balanced "
+            "epochs, give tp.class_weights(labels)."
+        )
+    wrong = np.flatnonzero(~(np.isfinite(found) & (found >= 0)))
+    if len(wrong):
+        raise SamplerError(
+            f"weights must be finite and >= 0, but that of graph {wrong[0]} is {found[wrong[0]]}; give other numbers."
+        )
+    if not found.any():
+        raise SamplerError("all weights are 0, so no graph could be drawn; give some graphs a positive weight.")
+    return found
+
+
+def class_weights(labels: Any) -> FloatArray:
+    """Return weights by which each class has the same share of an epoch.
+
+    Parameters
+    ----------
+    labels
+        The class of each graph, ``[N]`` or ``[N, 1]``: a tensor, array or list of integers, bools or strings. NaN is a
+        missing label; graphs without a label keep the mean weight.
+
+    Returns
+    -------
+    numpy.ndarray
+        Float64 ``[N]`` with mean 1, for the `weights` of samplers and of `packed_loader`.
+
+    Raises
+    ------
+    SamplerError
+        There are no labels, or several for each graph.
+
+    Examples
+    --------
+    >>> from dgl_tuplepack import class_weights
+    >>> class_weights([0, 0, 0, 1]).tolist()
+    [0.6666666666666666, 0.6666666666666666, 0.6666666666666666, 2.0]
+    """
+    found = np.asarray(as_array(labels, "labels", SamplerError))
+    if found.dtype.kind == "O":
+        try:
+            found = found.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise SamplerError(f"labels must be integers, bools or strings, but are {shown(labels)}.") from error
+    if found.ndim == 2 and found.shape[1] == 1:
+        found = found[:, 0]
+    if found.ndim != 1 or not len(found):
+        raise SamplerError(f"labels must be [N] or [N, 1] with N >= 1, but are {shown(labels)}; choose one column.")
+    known = ~np.isnan(found) if found.dtype.kind == "f" else np.ones(len(found), dtype=bool)
+    weights = np.ones(len(found))
+    _, classes, counts = np.unique(found[known], return_inverse=True, return_counts=True)
+    if len(counts):
+        weights[known] = known.sum() / (len(counts) * counts[classes.reshape(-1)])
+    return weights
