@@ -253,15 +253,10 @@ def splits_of(
             raise InputError(
                 "source is a mapping of sources, one for each split, but splits= defines splits too; give splits=True."
             )
-        if not source:
-            raise SizesError("the mapping of sources is empty; give at least one source.")
-        wrong = [name for name in source if not isinstance(name, str)]
-        if wrong:
-            raise InputError(f"names of splits must be strings, but one is {shown(wrong[0])}.")
-        by_name = {name: opened(each, in_memory, is_plain, declared) for name, each in source.items()}
+        by_name = sources_of(source, in_memory, is_plain, declared)
         # Batches without padding have no shape that splits could share, and DGL may collate labels that no schema has.
         if not is_plain:
-            _check_same(by_name)
+            check_same(by_name, "all splits need the same schema, since their batches have one shape")
         return by_name
     found = resolve(source)
     graphs = opened(source, in_memory, is_plain, declared, found)
@@ -279,14 +274,31 @@ def splits_of(
     return {name: graphs.split(ids) for name, ids in ids_by_name.items()}
 
 
-def _check_same(splits: Mapping[str, Graphs]) -> None:
-    """Raise SchemaError if splits differ in types, features or labels; outside a store, check only first graphs."""
-    schemas = {name: graphs.schema for name, graphs in splits.items()}
-    (first, expected), *others = schemas.items()
-    compared = ("graph_names", "node_types", "edge_types", "node_features", "edge_features", "labels")
-    reason = "all splits need the same schema, since their batches have one shape"
+def sources_of(
+    source: Mapping[Any, Any], in_memory: bool | None, is_plain: bool, declared: Mapping[str, Any]
+) -> dict[str, Graphs]:
+    """Return the graphs of each source of a mapping, by name; for the arguments see `opened`."""
+    if not source:
+        raise SizesError("the mapping of sources is empty; give at least one source.")
+    wrong = [name for name in source if not isinstance(name, str)]
+    if wrong:
+        raise InputError(f"the names in a mapping of sources must be strings, but one is {shown(wrong[0])}.")
+    return {name: opened(each, in_memory, is_plain, declared) for name, each in source.items()}
+
+
+# What splits must have in common.
+_COMPARED = ("graph_names", "node_types", "edge_types", "node_features", "edge_features", "labels")
+
+
+def check_same(sources: Mapping[str, Graphs], reason: str, compared: Sequence[str] = _COMPARED) -> None:
+    """Raise SchemaError, which ends with `reason`, if sources differ in what is compared.
+
+    Outside a store, only first graphs are compared. Types without nodes (edges) have the features of other sources.
+    """
+    (first, expected), *others = ((name, graphs.schema) for name, graphs in sources.items())
     for name, found in others:
-        check_same_schema(expected, found, repr(first), repr(name), compared, reason)
+        expected = expected.settled(found.shown)
+        check_same_schema(expected, found.settled(expected.shown), repr(first), repr(name), compared, reason)
 
 
 def shuffled_of(shuffle: object, splits: Mapping[str, Graphs]) -> tuple[str, ...]:
