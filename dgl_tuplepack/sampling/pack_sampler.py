@@ -339,6 +339,12 @@ class PackBatchSampler(EpochSampler):
             np.where(dealt == NONE, 0, work[dealt]).sum(axis=2), "nodes + edges" if self._costs is None else "costs"
         )
 
+    def _kept_sizes(self) -> tuple[IntArray, GraphSizes]:
+        if self._weighted is not None:
+            return self._kept, self._weighted.sizes
+        of_members = np.repeat(self._histogram.sizes, self._histogram.counts, axis=0)
+        return self._members, GraphSizes(of_members, self._histogram.components)
+
     def settings(self) -> dict[str, Any]:
         """Return, as plain values, the settings that, together with the plan, decide which graphs a batch holds."""
         return {

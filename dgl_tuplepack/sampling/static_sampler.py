@@ -385,6 +385,9 @@ class StaticBatchSampler(EpochSampler):
             dealt[:full] = deal(work[: full * self.num_replicas], self.num_replicas, 1, True, key)
         return EpochBatches(epoch, self._cut.offsets, order, dealt)
 
+    def _kept_sizes(self) -> tuple[IntArray, GraphSizes]:
+        return self._kept, self._sizes
+
     def settings(self) -> dict[str, Any]:
         """Return, as plain values, the settings that decide which graphs a batch holds."""
         return {
