@@ -298,7 +298,7 @@ class PackedLoader(DataLoader[Any]):
         if isinstance(view, BatchView) and not padded:
             size = bytes_of(view.store.schema, shapes[-1])
         aim = {} if self.search is None else self.search.aim
-        return described(sampler, shapes, size, self.padded, self.multiple_of, aim.get("graphs_per_batch"))
+        return described(sampler, shapes, size, self.padded, self.multiple_of, aim)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the epoch, the position in it and the settings, as plain values that are equal on all ranks.

@@ -29,10 +29,16 @@ KINDS: dict[str, dict[str, Any]] = {
     "packs": {"graphs_per_batch": 8},
     "packs without padding": {"graphs_per_batch": 8, "padded": False, "seed": 3},
     "packs within limits": {"limits": tp.Limits(20, 20), "packs_per_batch": 3},
+    "packs in pairs": {"graphs_per_batch": 8, "packs_per_batch": 3, "multiple_of": 2},
+    "searched buckets": {"graphs_per_batch": 16, "shapes": 2},
     "buckets": {"limits": [tp.Limits(10, 10), tp.Limits(20, 20)]},
     "weights": {"batch_size": 8, "weights": np.arange(60)},
     "items": {"batch_size": 8, "in_memory": False},
 }
+
+
+def items_of(kind: str) -> list[Any]:
+    return [*ITEMS * 4, LARGE] if kind == "searched buckets" else ITEMS
 
 
 def content_of(batch: Any) -> list[int]:
@@ -44,7 +50,7 @@ def content_of(batch: Any) -> list[int]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_counts_what_the_batches_hold(kind: str) -> None:
-    loader = tp.packed_loader(ITEMS, **KINDS[kind])
+    loader = tp.packed_loader(items_of(kind), **KINDS[kind])
     state = loader.state_dict()
     found = loader.describe()
     assert loader.state_dict() == state
@@ -79,9 +85,9 @@ def test_bytes_are_those_of_the_tensors() -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("weights", "items")])
 def test_the_lines_make_such_batches(kind: str) -> None:
-    loader, model = tp.packed_loader(ITEMS, **KINDS[kind]), torch.nn.Linear(1, 1)
+    loader, model = tp.packed_loader(items_of(kind), **KINDS[kind]), torch.nn.Linear(1, 1)
     found = loader.describe()
-    given = {"dataset": ITEMS, "tp": tp, "model": model, "step": lambda batch: batch}
+    given = {"dataset": items_of(kind), "tp": tp, "model": model, "step": lambda batch: batch}
     exec(found.code, given)
     again: Any = given["loader"]
     assert (again.shape, again.padded, len(again)) == (loader.shape, loader.padded, len(loader))

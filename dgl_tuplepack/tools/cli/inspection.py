@@ -55,11 +55,13 @@ def inspect(
     from dgl_tuplepack.storage.write import blocks_of
 
     sampler: Any
+    aim: dict[str, Any] = {}
     if graphs_per_batch is None:
         number = min(GRAPHS_PER_BATCH, len(sizes)) if batch_size is None else batch_size
         sampler = StaticBatchSampler(sizes, number, multiple_of=multiple_of, seed=seed, num_replicas=ranks, rank=0)
     else:
         search = searched(SizeHistogram.from_sizes(sizes), graphs_per_batch, multiple_of=multiple_of)
+        aim = dict(search.aim)
         sampler = PackBatchSampler(
             sizes, search.best.limits, packs_per_batch=search.packs_per_batch, seed=seed, num_replicas=ranks, rank=0
         )
@@ -69,7 +71,7 @@ def inspect(
     except SchemaError:
         # The source has only sizes.
         size = None
-    found = described(sampler, (shape,), size, False, multiple_of, graphs_per_batch)
+    found = described(sampler, (shape,), size, False, multiple_of, aim)
     if not has_ids:
         found = replace(found, largest=found.largest | {"id": None})
     save_to(out, lambda path: plots.save_picture(plots.plot_batches(found), path))
