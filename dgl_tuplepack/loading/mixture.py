@@ -14,11 +14,11 @@ from torch.utils.data import ConcatDataset
 from dgl_tuplepack._core.checks import choice, real_number, shown
 from dgl_tuplepack.batches.collate import CollatedView
 from dgl_tuplepack.errors import InputError
-from dgl_tuplepack.loading.opened import Graphs, check_same
+from dgl_tuplepack.loading.opened import Graphs
 from dgl_tuplepack.planning.sizes import FloatArray, GraphSizes, components_of_kind
 from dgl_tuplepack.sampling.weights import SourceShares
 from dgl_tuplepack.storage.graph_store import JoinedStores, StoredGraphs
-from dgl_tuplepack.storage.selection import COMPARED
+from dgl_tuplepack.storage.selection import COMPARED, check_same_schema
 from dgl_tuplepack.storage.view import with_source_ids
 
 
@@ -33,14 +33,18 @@ def mixes(source: Any, shares: Any, temperature: Any, share_of: Any, **others: A
                 "one loader that mixes all of them; and share_of= needs shares= or temperature=."
             )
         return False
-    wrong = "both are given" if shares is not None and temperature is not None else ""
-    wrong = wrong or (f"{given[0]} is given too" if given else "" if is_mapping else f"the source is {shown(source)}")
-    if wrong:
-        raise InputError(
-            "shares= or temperature=, one of them, mixes all graphs of a mapping of sources in one loader, by weights; "
-            f"but {wrong}: give a mapping of names to sources, and leave splits= and weights= out."
-        )
-    return True
+    if shares is not None and temperature is not None:
+        wrong = "both are given"
+    elif given:
+        wrong = f"{given[0]} is given too"
+    elif not is_mapping:
+        wrong = f"the source is {shown(source)}"
+    else:
+        return True
+    raise InputError(
+        "shares= or temperature=, one of them, mixes all graphs of a mapping of sources in one loader, by weights; but "
+        f"{wrong}: give a mapping of names to sources, and leave splits= and weights= out."
+    )
 
 
 def joined(sources: Mapping[str, Graphs]) -> Graphs:
@@ -52,8 +56,12 @@ def joined(sources: Mapping[str, Graphs]) -> Graphs:
             f"the source {stored[0]!r} is a store, or was copied to one, but {other!r} is read item by item, and a "
             "mixture needs one of the two: give in_memory=True, or write a store, tp.GraphStore.write(path, dataset)."
         )
-    check_same(sources, "a mixture needs one schema, since its batches have graphs of all sources", COMPARED)
     first, items = next(iter(sources.values())), [graphs.items for graphs in sources.values()]
+    expected, reason = first.schema, "a mixture needs one schema, since its batches have graphs of all sources"
+    for name, graphs in sources.items():
+        # Types without nodes (edges) have the features of other sources.
+        expected, schema = expected.settled(graphs.schema.shown), graphs.schema.settled(expected.shown)
+        check_same_schema(expected, schema, repr(next(iter(sources))), repr(name), COMPARED, reason)
     found: Any = JoinedStores(items) if stored else ConcatDataset(items)
     made = Graphs(found, np.arange(len(found)), all(graphs.is_copy for graphs in sources.values()), first.levels)
     rows = np.concatenate([graphs.sizes.array for graphs in sources.values()])

@@ -256,7 +256,7 @@ def splits_of(
         by_name = sources_of(source, in_memory, is_plain, declared)
         # Batches without padding have no shape that splits could share, and DGL may collate labels that no schema has.
         if not is_plain:
-            check_same(by_name, "all splits need the same schema, since their batches have one shape")
+            _check_same(by_name)
         return by_name
     found = resolve(source)
     graphs = opened(source, in_memory, is_plain, declared, found)
@@ -286,19 +286,14 @@ def sources_of(
     return {name: opened(each, in_memory, is_plain, declared) for name, each in source.items()}
 
 
-# What splits must have in common.
-_COMPARED = ("graph_names", "node_types", "edge_types", "node_features", "edge_features", "labels")
-
-
-def check_same(sources: Mapping[str, Graphs], reason: str, compared: Sequence[str] = _COMPARED) -> None:
-    """Raise SchemaError, which ends with `reason`, if sources differ in what is compared.
-
-    Outside a store, only first graphs are compared. Types without nodes (edges) have the features of other sources.
-    """
-    (first, expected), *others = ((name, graphs.schema) for name, graphs in sources.items())
+def _check_same(splits: Mapping[str, Graphs]) -> None:
+    """Raise SchemaError if splits differ in types, features or labels; outside a store, check only first graphs."""
+    schemas = {name: graphs.schema for name, graphs in splits.items()}
+    (first, expected), *others = schemas.items()
+    compared = ("graph_names", "node_types", "edge_types", "node_features", "edge_features", "labels")
+    reason = "all splits need the same schema, since their batches have one shape"
     for name, found in others:
-        expected = expected.settled(found.shown)
-        check_same_schema(expected, found.settled(expected.shown), repr(first), repr(name), compared, reason)
+        check_same_schema(expected, found, repr(first), repr(name), compared, reason)
 
 
 def shuffled_of(shuffle: object, splits: Mapping[str, Graphs]) -> tuple[str, ...]:

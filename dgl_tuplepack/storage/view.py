@@ -165,7 +165,8 @@ def with_source_ids(batch: Any, ids: Tensor, before_last: bool = False) -> Any:
     if is_pyg(batch):
         batch.source_ids = ids
         return batch
-    parts = batch if isinstance(batch, tuple | list) else (batch,)
+    # A collate function of the user may return a tuple with names, which stays one element.
+    parts: Any = batch if type(batch) in (tuple, list) else (batch,)
     at = len(parts) - before_last
     return type(parts)((*parts[:at], ids, *parts[at:]))
 

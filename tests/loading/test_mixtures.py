@@ -337,3 +337,21 @@ def test_two_sources_meet_their_shares_if_an_order_does(first: int, second: int,
     assert len(ids) == number
     assert abs(sources.count(0) - share * number) < 1 + 1e-6
     assert sources == [int(i >= first) for i in ids]
+
+
+def test_a_type_without_edges_in_one_source_has_the_features_of_the_others(tmp_path: Path) -> None:
+    def graph(edges: int) -> Any:
+        made = dgl.heterograph({("u", "r", "u"): (list(range(edges)), [0] * edges)}, num_nodes_dict={"u": 3})
+        if edges:
+            made.edata["w"] = torch.full((edges, 2), 5.0)
+        return made
+
+    source: dict[str, Any] = {"none": [graph(0)] * 8, "some": [graph(2)] * 8}
+    for names in (("none", "some"), ("some", "none")):
+        for in_memory in (None, False):
+            given = {name: source[name] for name in names}
+            loader = tp.packed_loader(
+                given, batch_size=4, shares={"none": 1, "some": 1}, in_memory=in_memory, padded=True
+            )
+            for batch in loader:
+                assert (batch.edge_features["w"][batch.edge_mask] == 5).all()
