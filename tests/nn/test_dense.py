@@ -1,8 +1,7 @@
-"""Dense rows and attention inside graphs are those of a loop over graphs, for every batch, compiled or not."""
+"""Dense rows are those of a loop over graphs, for every batch; so are the mask of flex_attention and first nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import dgl
@@ -10,70 +9,27 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-from torch.nn.functional import scaled_dot_product_attention
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import GraphTooLargeError, SchemaError
 from tests.support.messages import refused
-from tests.support.tensors import generator
+from tests.support.node_rows import (
+    BATCHES,
+    COUNTS,
+    HEADS,
+    WIDTH,
+    attended,
+    batch_of,
+    data_of,
+    features,
+    graph_of,
+    looped,
+)
 
-import tests.support.pyg  # noqa: F401  # isort: skip
-from torch_geometric.data import Batch, Data, HeteroData  # isort: skip
+from torch_geometric.data import Batch, HeteroData  # isort: skip
 from torch_geometric.utils import to_dense_batch  # isort: skip
-
-WIDTH, HEADS = 4, 2
-COUNTS = st.lists(st.integers(0, 6), min_size=1, max_size=6)
-BATCHES = ("index", "dgl", "TensorGraph", "pyg", "padded", "tensors", "padded pyg")
-
-
-def features(number: int, seed: int = 0, width: int = 3 * WIDTH) -> Tensor:
-    return torch.randn(number, width, generator=generator(seed), dtype=torch.float64)
-
-
-def graph_of(number: int) -> Any:
-    return dgl.graph(([], []), num_nodes=number)
-
-
-def data_of(number: int) -> Any:
-    return Data(x=features(number, number), edge_index=torch.zeros(2, 0, dtype=torch.long), y=torch.ones(1))
-
-
-def batch_of(kind: str, counts: list[int]) -> tuple[Any, dict[str, int], int]:
-    """A batch of graphs with these numbers of nodes, more arguments, and the number of rows."""
-    number = sum(counts)
-    if kind == "index":
-        index = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
-        return index, {"num_graphs": len(counts)}, number
-    if kind == "dgl":
-        return dgl.batch([graph_of(n) for n in counts]), {}, number
-    if kind == "TensorGraph":
-        none = torch.zeros(0, dtype=torch.long)
-        made = tp.TensorGraph(
-            none, none, number, batch_num_nodes=torch.tensor(counts), batch_num_edges=none.new_zeros(len(counts))
-        )
-        return made, {}, number
-    if kind == "pyg":
-        return Batch.from_data_list([data_of(n) for n in counts]), {}, number
-    # The padding graph has more nodes than any real graph.
-    limits = tp.Limits(number + 9, 5, graphs=len(counts) + 1)
-    items = [data_of(n) if kind == "padded pyg" else graph_of(n) for n in counts]
-    batch = tp.PaddedCollate(limits, items[0])(items)
-    view = batch.pyg if kind == "padded pyg" else batch.tensors if kind == "tensors" else batch
-    return view, {}, len(batch.node_mask)
-
-
-def attended(qkv: Tensor, attn_mask: Tensor | None = None) -> Tensor:
-    """Attention among rows ``[..., L, 3 * WIDTH]``."""
-    q, k, v = qkv.unflatten(-1, (3, HEADS, -1)).movedim(-3, 0).transpose(-3, -2)
-    return scaled_dot_product_attention(q, k, v, attn_mask).transpose(-3, -2).flatten(-2)
-
-
-def looped(qkv: Tensor, counts: list[int]) -> Tensor:
-    """Attention inside each graph, one by one; other rows get 0."""
-    found = [attended(each) for each in qkv[: sum(counts)].split(counts) if len(each)]
-    return torch.cat([qkv[:0, :WIDTH], *found, qkv.new_zeros(len(qkv) - sum(counts), WIDTH)])
 
 
 def inside(qkv: Tensor, batch: Any, most: int, **more: Any) -> Tensor:
@@ -240,111 +196,3 @@ def test_wrong_values_on_the_way_back() -> None:
         rows.to_nodes(torch.zeros(2, 3))
     with refused(SchemaError, "type list"):
         rows.to_nodes([1.0])  # type: ignore[arg-type]
-
-
-# Models by two lines, and compiled steps.
-
-
-def ring(number: int, dtype: torch.dtype = torch.float64) -> tuple[Any, Tensor]:
-    graph = dgl.graph((torch.arange(number), (torch.arange(number) + 1) % max(number, 1)), num_nodes=number)
-    graph.ndata["x"] = features(number, number, WIDTH).to(dtype)
-    return graph, torch.tensor(float(number), dtype=dtype)
-
-
-def ring_of_pyg(number: int) -> Any:
-    graph, label = ring(number)
-    return Data(x=graph.ndata["x"], edge_index=torch.stack(graph.edges()), y=label[None])
-
-
-class Model(nn.Module):
-    """Attention among the nodes of a graph, then a sum."""
-
-    def __init__(self, max_nodes: int) -> None:
-        super().__init__()
-        self.max_nodes, self.qkv = max_nodes, nn.Linear(WIDTH, 3 * WIDTH, dtype=torch.float64)
-
-    def forward(self, graph: Any) -> Tensor:
-        graph.ndata["h"] = inside(self.qkv(graph.ndata["x"]), graph, self.max_nodes)
-        return dgl.sum_nodes(graph, "h")
-
-
-class PygModel(Model):
-    def forward(self, data: Any) -> Tensor:
-        h = inside(self.qkv(data.x), data, self.max_nodes)
-        return h.new_zeros(data.num_graphs, WIDTH).index_add(0, data.batch, h)
-
-
-class TensorModel(Model):
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor, graphs: int) -> Tensor:
-        h = inside(self.qkv(x), batch, self.max_nodes, num_graphs=graphs)
-        return h.new_zeros(graphs, WIDTH).index_add(0, batch, h)
-
-
-# Numbers of nodes; few graphs, so padding has large graphs.
-NUMBERS = [1 + 3 * i % 11 for i in range(40)]
-CASES: dict[str, tuple[type[Model], Callable[[int], Any], Callable[[Any, Any], Tensor]]] = {
-    "dgl": (Model, ring, lambda model, batch: model(batch[0])),
-    "pyg": (PygModel, ring_of_pyg, lambda model, batch: model(batch)),
-}
-
-
-@pytest.mark.compile
-@pytest.mark.filterwarnings("ignore:batches of .* need a shape with:UserWarning")
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-@pytest.mark.parametrize("case", CASES)
-def test_two_lines_give_the_plain_results(case: str, backend: str) -> None:
-    cls, item, call = CASES[case]
-    loader = tp.packed_loader([item(n) for n in NUMBERS], batch_size=6)
-    assert loader.max_nodes == max(NUMBERS)
-    model = cls(loader.max_nodes)
-    plain, compiled = model, tp.compile(model, loader, backend=backend, fullgraph=True)
-    for batch in loader:
-        found = []
-        for each in (plain, compiled):
-            model.zero_grad()
-            out = call(each, batch)
-            out.square().sum().backward()
-            found.append((out.detach(), model.qkv.weight.grad.clone()))
-        for one, other in zip(*found, strict=True):
-            torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
-    assert compiled._static_calls.is_compiled
-
-
-@pytest.mark.compile
-def test_two_lines_mark_a_graph_that_is_too_large() -> None:
-    loader = tp.packed_loader([ring(n) for n in NUMBERS], batch_size=6)
-    model = tp.compile(Model(loader.max_nodes), loader, backend="eager")
-    model(next(iter(loader))[0])
-    out = model(dgl.batch([ring(3)[0], ring(12)[0]]))
-    assert out.isnan().all(1).tolist() == [False, True]
-
-
-@pytest.mark.compile
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_compiled_steps_of_padded_batches(backend: str) -> None:
-    loader = tp.packed_loader([ring(n) for n in NUMBERS], graphs_per_batch=6)
-    qkv = nn.Linear(WIDTH, 3 * WIDTH, dtype=torch.float64)
-
-    def step(tensors: Any) -> Tensor:
-        h = inside(qkv(tensors.node_features["x"]), tensors, loader.max_nodes)
-        return h.new_zeros(len(tensors.graph_mask), WIDTH).index_add(0, tensors.node_graph_slots, h)
-
-    compiled = torch.compile(step, backend=backend, fullgraph=True, dynamic=False)
-    for batch in loader:
-        real = batch.graph_mask
-        graphs = [graph.ndata["x"] for graph in tp.unpad(batch)]
-        expected = torch.stack([attended(qkv(x)).sum(0) for x in graphs])
-        for function in (step, compiled):
-            torch.testing.assert_close(function(batch.tensors)[real], expected, rtol=1e-12, atol=1e-12)
-
-
-def test_loaders_count_the_nodes_of_the_largest_graph_of_all_splits() -> None:
-    splits = {"train": [ring(n) for n in NUMBERS], "valid": [ring(n) for n in (2, 17)]}
-    for size in ({"batch_size": 4}, {"graphs_per_batch": 4}):
-        loaders = tp.packed_loader(splits, splits=True, **size)
-        assert {name: loader.max_nodes for name, loader in loaders.items()} == {"train": 17, "valid": 17}
-    with pytest.warns(UserWarning, match="dropped"):
-        loader = tp.packed_loader(splits["valid"], limits=tp.Limits(9, 9), oversize="drop")
-    assert loader.max_nodes == 2
-    pairs = [{"one": ring(n)[0], "two": ring(n + 1)[0]} for n in NUMBERS]
-    assert tp.packed_loader(pairs, graphs_per_batch=4).max_nodes == {"one": 11, "two": 12}

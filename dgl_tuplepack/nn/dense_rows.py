@@ -1,21 +1,16 @@
-"""Node rows as one dense tensor with a row of slots for each graph, and back: attention inside graphs.
-
-How data flows: `_graphs_of` reads the graph of each node, and where graphs begin, from any batch. `dense` copies node
-rows ``[N, ...]`` to ``[G, M, ...]``, and `Dense.to_nodes` copies results back to ``[N, ...]``.
-"""
+"""Copy node rows ``[N, ...]`` to ``[G, M, ...]``, a row of M slots for each graph, and back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from dgl_tuplepack._core.checks import shown, whole_number
 from dgl_tuplepack._core.tracing import is_traced
-from dgl_tuplepack.errors import GraphTooLargeError, SchemaError
-from dgl_tuplepack.nn.masks import current_graph_mask
+from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.nn.node_graphs import checked_max_nodes, node_graphs
 
 
 class Dense(NamedTuple):
@@ -122,19 +117,11 @@ def dense(x: Tensor, batch: Any, max_nodes: int, *, num_graphs: int | None = Non
     if not isinstance(x, Tensor) or not x.ndim:
         given = "has no rows" if isinstance(x, Tensor) else f"is {type(x).__name__}"
         raise SchemaError(f"x must be a tensor [N, ...] with one row for each node, but {given}; give node features.")
-    # Traced code follows no more than a comparison.
-    if not isinstance(max_nodes, int) or isinstance(max_nodes, bool) or not 1 <= max_nodes <= 2**31:
-        max_nodes = whole_number("max_nodes", max_nodes, 1, 2**31, SchemaError)
-    graphs, offsets, real = _graphs_of(batch, num_graphs, ntype)
-    if graphs.shape[0] != x.shape[0]:
-        raise SchemaError(
-            f"x has {x.shape[0]} rows, but the batch has {graphs.shape[0]} nodes; give one row for each node of the "
-            "same batch, with the padding of a padded batch."
-        )
-    counts = offsets.diff()
-    number, too_large = counts.shape[0], counts > max_nodes
-    if real is not None:
-        too_large = too_large & real
+    max_nodes, nodes = checked_max_nodes(max_nodes), node_graphs(batch, num_graphs, ntype)
+    nodes.check_rows("x", x)
+    graphs, offsets, _ = nodes
+    counts, too_large = offsets.diff(), nodes.too_large(max_nodes)
+    number = counts.shape[0]
     place = torch.arange(x.shape[0], device=graphs.device) - offsets[graphs]
     slots = torch.where(place < max_nodes, graphs * max_nodes + place, number * max_nodes)
     # Rows without a slot overwrite each other in one more slot; the backward pass of this copy only gathers.
@@ -143,8 +130,6 @@ def dense(x: Tensor, batch: Any, max_nodes: int, *, num_graphs: int | None = Non
     if is_traced():
         slots = torch.where(too_large[graphs], number * max_nodes + 1, slots)
         values = values.masked_fill(too_large.reshape(-1, *(1,) * x.ndim), _mark_of(x.dtype))
-    elif bool(too_large.any()):
-        raise _too_large(counts, too_large, max_nodes, real is None)
     return Dense(values, torch.arange(max_nodes, device=counts.device) < counts[:, None], slots)
 
 
@@ -178,91 +163,8 @@ def same_graph(
             [1, 1, 0],
             [0, 0, 1]], dtype=torch.int32)
     """
-    slots = _graphs_of(batch, num_graphs, ntype)[0]
+    slots = node_graphs(batch, num_graphs, ntype).of_nodes
     return lambda b, h, query, key: slots[query] == slots[key]
-
-
-def _graphs_of(batch: Any, number: int | None, ntype: str | None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return the graph of each node ``[N]``, the first node of each graph ``[G + 1]``, and which graphs are real.
-
-    The last is bool ``[G]``, or None if the batch has no padding that is known.
-    """
-    if isinstance(batch, Tensor):
-        _check_type(ntype, [])
-        slots, number = batch, _checked_index(batch, number)
-        offsets = torch.searchsorted(slots, torch.arange(number + 1, device=slots.device))
-        return slots, offsets, current_graph_mask(number)
-    if number is not None:
-        raise SchemaError(
-            f"num_graphs={shown(number)} is for an index of graphs, but batch is {type(batch).__name__}, which has "
-            "its number of graphs; leave num_graphs out."
-        )
-    real = getattr(batch, "graph_mask", None)
-    if hasattr(batch, "nodes_per_graph"):
-        counts, slots = batch.nodes_per_graph, batch.node_graph_slots
-        _check_type(ntype, [*counts] if isinstance(counts, dict) else [])
-        if isinstance(counts, dict):
-            counts, slots = counts[ntype], slots[ntype]
-    elif hasattr(batch, "batch_num_nodes"):
-        _check_type(ntype, batch.ntypes)
-        counts = batch.batch_num_nodes(ntype)
-        if hasattr(batch, "node_graph_slots"):
-            slots = batch.node_graph_slots(ntype)
-        else:
-            graphs = torch.arange(counts.shape[0], device=counts.device)
-            slots = graphs.repeat_interleave(counts, output_size=batch.num_nodes(ntype))
-    else:
-        is_hetero = hasattr(batch, "node_types")
-        _check_type(ntype, batch.node_types if is_hetero else [])
-        index = getattr(batch[ntype] if is_hetero else batch, "batch", None)
-        if not isinstance(index, Tensor) or isinstance(batch, type):
-            raise SchemaError(
-                f"batch must be a batched DGLGraph, TensorGraph or PyG Batch, a PaddedBatch or its tensors, or an "
-                f"index of graphs, but is {shown(batch)}; give what the model gets, or the index of its nodes."
-            )
-        slots, offsets, of_scope = _graphs_of(index, batch.num_graphs, None)
-        return slots, offsets, of_scope if real is None else real
-    offsets = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
-    return slots, offsets, current_graph_mask(counts.shape[0]) if real is None else real
-
-
-def _check_type(ntype: Any, types: Sequence[str]) -> None:
-    """Raise SchemaError unless `ntype` is one of the node types; None is allowed if there is only one."""
-    if (len(types) > 1) if ntype is None else not (isinstance(ntype, str) and ntype in types):
-        remedy = f"name one of {[*types]}" if types else "leave it out, since the batch has one node type"
-        raise SchemaError(f"ntype is {shown(ntype)}, but must be a node type of the batch; {remedy}.")
-
-
-def _checked_index(index: Tensor, number: int | None) -> int:
-    """Return the number of graphs of an index; SchemaError for other tensors. Traced values are not checked."""
-    if number is None:
-        raise SchemaError("batch is an index of graphs, but num_graphs is missing; give it, such as data.num_graphs.")
-    if index.ndim != 1 or index.dtype != torch.int64:
-        raise SchemaError(
-            f"the index of graphs must be int64 of shape [N], but is {index.dtype} of shape {tuple(index.shape)}; give "
-            "the graph of each node, such as data.batch."
-        )
-    if is_traced():
-        return number
-    number = whole_number("num_graphs", number, 0, error=SchemaError)
-    if index.shape[0] and not (bool((index.diff() >= 0).all()) and 0 <= int(index[0]) <= int(index[-1]) < number):
-        raise SchemaError(
-            f"the index of graphs must be ascending and in 0..{number - 1}, but is {shown(index.tolist())}; sort the "
-            "nodes by graph, and give the number of graphs as num_graphs."
-        )
-    return number
-
-
-def _too_large(counts: Tensor, too_large: Tensor, max_nodes: int, without_mask: bool) -> GraphTooLargeError:
-    """Return the error for the first graph that has more than M nodes."""
-    graph = int(too_large.nonzero()[0])
-    padding = ""
-    if without_mask:
-        padding = " If it is the padding graph of a padded batch, give the batch itself, or its tensors, as batch."
-    return GraphTooLargeError(
-        f"graph {graph} of the batch has {int(counts[graph])} nodes, but max_nodes is {max_nodes}; give at least the "
-        f"number of nodes of the largest graph of the dataset, loader.max_nodes.{padding}"
-    )
 
 
 def _mark_of(dtype: torch.dtype) -> float:
