@@ -157,7 +157,7 @@ class PackedLoader(DataLoader[Any]):
         Whether each batch is a `PaddedBatch` of a static shape.
     max_nodes
         Number of nodes of the largest graph, among all splits of the call of `packed_loader`; with several node types,
-        a dict by type. It is the `max_nodes` of `tp.nn.dense`.
+        a dict by type. It is the `max_nodes` of `tp.nn.attention` and `tp.nn.dense`.
     shape
         Slots of a batch, as `Limits` with the graph slots as `graphs`; a tuple for shape buckets. Slots that are
         reserved for padding count. Batches without padding need padding to get this shape: at least two nodes and two

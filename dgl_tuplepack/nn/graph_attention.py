@@ -168,8 +168,8 @@ def _attended(rows: Tensor, plan: _Plan, width: int, scale: float) -> Tensor:
         if each.shape[1] <= _NARROW and each.device.type == "cpu":
             found.append(_weights(q, k, mask, scale) @ v)
         else:
-            heads = (x.contiguous()[None] for x in (q, k, v))
-            found.append(scaled_dot_product_attention(*heads, mask[None], scale=scale)[0])
+            q, k, v = (x.contiguous()[None] for x in (q, k, v))
+            found.append(scaled_dot_product_attention(q, k, v, mask[None], scale=scale)[0])
     return plan.to_nodes(found, rows, rows.shape[2] - 2 * width)
 
 

@@ -35,8 +35,8 @@ class NodeGraphs(NamedTuple):
         """Raise SchemaError unless `x` has a row for each node."""
         if self.of_nodes.shape[0] != x.shape[0]:
             raise SchemaError(
-                f"{name} has {x.shape[0]} rows, but the batch has {self.of_nodes.shape[0]} nodes; give one row for each "
-                "node of the same batch, with the padding of a padded batch."
+                f"{name} has {x.shape[0]} rows, but the batch has {self.of_nodes.shape[0]} nodes; give one row for "
+                "each node of the same batch, with the padding of a padded batch."
             )
 
     def too_large(self, max_nodes: int) -> Tensor:

@@ -2,9 +2,9 @@
 GraphGPS: attention among all atoms
 ===================================
 
-A graph transformer lets each node attend to all nodes of its graph. This needs a dense tensor with a row of slots for
-each graph. If its size is read from the batch, as by PyG's ``to_dense_batch``, the compiler has to stop there. This
-page trains a small GraphGPS, whose layers have a convolution and attention, and compiles it in one graph.
+A graph transformer lets each node attend to all nodes of its graph. If this needs a dense tensor whose size is read from
+the batch, as by PyG's ``to_dense_batch``, the compiler has to stop there. This page trains a small GraphGPS, whose
+layers have a convolution and attention, and compiles it in one graph.
 """
 
 # %%
@@ -16,7 +16,6 @@ page trains a small GraphGPS, whose layers have a convolution and attention, and
 
 import matplotlib.pyplot as plt
 import torch
-from torch.nn.functional import scaled_dot_product_attention
 from torch_geometric.data import Data
 from torch_geometric.nn import GINEConv, global_mean_pool
 
@@ -45,25 +44,23 @@ loader = tp.packed_loader(dataset, batch_size=32)
 print(loader, f"largest graph: {loader.max_nodes} nodes", sep="\n")
 
 # %%
-# Rows of nodes, rows of slots
-# ----------------------------
+# Attention of nodes
+# ------------------
 #
-# ``tp.nn.dense`` copies the rows of the nodes to ``[G, M, ...]``, and ``to_nodes`` copies them back. The picture shows
-# the slots that have a node, in a batch of 32 graphs.
+# ``tp.nn.attention`` is softmax attention of each node to all nodes of its graph. Queries, keys and values are rows of
+# nodes, ``[N, heads, width]``. The picture shows the pairs that attend to each other in a batch of 32 graphs: a square for
+# each graph.
 
 batch = next(iter(loader))
-rows = tp.nn.dense(batch.x, batch, loader.max_nodes)
-print("nodes", tuple(batch.x.shape), "-> slots", tuple(rows.values.shape))
-assert torch.equal(rows.to_nodes(rows.values), batch.x)
-figure, axes = plt.subplots(figsize=(5, 3), layout="constrained")
-axes.imshow(rows.mask.numpy(), cmap="Blues", aspect="auto")
-axes.set(xlabel="slot", ylabel="graph")
+figure, axes = plt.subplots(figsize=(4, 4), layout="constrained")
+axes.imshow((batch.batch[:, None] == batch.batch).numpy(), cmap="Blues")
+axes.set(xlabel="node", ylabel="node")
 
 # %%
 # A layer
 # -------
 #
-# The projections run on rows of nodes; only attention runs on slots. ``rows.attn_mask`` hides slots without a node.
+# A convolution sees the neighbours, attention sees the whole graph. Batch norms and small networks join them.
 
 
 class GpsLayer(torch.nn.Module):
@@ -77,10 +74,9 @@ class GpsLayer(torch.nn.Module):
 
     def forward(self, x, data, max_nodes):
         """Return the new rows of the nodes."""
-        rows = tp.nn.dense(self.qkv(x).view(len(x), 3, self.heads, -1), data, max_nodes)
-        q, k, v = rows.values.permute(2, 0, 3, 1, 4)
-        seen = scaled_dot_product_attention(q, k, v, rows.attn_mask)
-        attended = self.norms[0](x + self.out(rows.to_nodes(seen.transpose(1, 2)).flatten(1)))
+        q, k, v = self.qkv(x).view(len(x), 3, self.heads, -1).unbind(1)
+        seen = tp.nn.attention(q, k, v, data, max_nodes)
+        attended = self.norms[0](x + self.out(seen.flatten(1)))
         x = self.norms[1](x + self.conv(x, data.edge_index, data.edge_attr)) + attended
         return self.norms[2](x + self.mlp(x))
 
@@ -133,6 +129,7 @@ print(f"loss {losses[0]:.3f} in the first step, {sum(losses[-8:]) / 8:.4f} in th
 # The model itself raises an error. Compiled code cannot read the size, so the results of this graph are NaN.
 
 try:
-    tp.nn.dense(batch.x, batch, 8)
+    rows = batch.x[:, None]
+    tp.nn.attention(rows, rows, rows, batch, max_nodes=8)
 except tp.errors.GraphTooLargeError as error:
     print(error)

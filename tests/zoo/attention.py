@@ -95,20 +95,17 @@ GPS_HEADS = 2
 
 
 class DglGpsLayer(nn.Module):
-    """Attention has a fixed number of slots for each graph, so its shapes do not depend on data."""
-
     def __init__(self, width: int) -> None:
         super().__init__()
         self.conv, self.mlp = GINEConv(perceptron(width)), perceptron(width)
-        self.attention = nn.MultiheadAttention(width, GPS_HEADS, batch_first=True)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.norm_local, self.norm_global, self.norm = (nn.BatchNorm1d(width) for _ in range(3))
 
     def forward(self, graph: Any, h: Tensor, e: Tensor) -> Tensor:
         local = self.norm_local(h + self.conv(graph, h, e))
-        rows = tp.nn.dense(h, graph, MOST_NODES)
-        slots, hidden = rows.values, ~rows.attn_mask.flatten(1)
-        seen, _ = self.attention(slots, slots, slots, key_padding_mask=hidden, need_weights=False)
-        both = local + self.norm_global(h + rows.to_nodes(seen))
+        q, k, v = self.qkv(h).unflatten(1, (3, GPS_HEADS, -1)).unbind(1)
+        seen = tp.nn.attention(q, k, v, graph, MOST_NODES)
+        both = local + self.norm_global(h + self.out(seen.flatten(1)))
         return self.norm(both + self.mlp(both))
 
 
