@@ -48,12 +48,12 @@ print(loader, f"largest graph: {loader.max_nodes} nodes", sep="\n")
 # ------------------
 #
 # ``tp.nn.attention`` is softmax attention of each node to all nodes of its graph. Queries, keys and values are rows of
-# nodes, ``[N, heads, width]``. The picture shows the weights that they may have in a batch of 32 graphs: one square for
+# nodes, ``[N, heads, width]``. The picture shows the pairs that attend to each other in a batch of 32 graphs: a square for
 # each graph.
 
 batch = next(iter(loader))
 figure, axes = plt.subplots(figsize=(4, 4), layout="constrained")
-axes.imshow(batch.batch[:, None] == batch.batch, cmap="Blues")
+axes.imshow((batch.batch[:, None] == batch.batch).numpy(), cmap="Blues")
 axes.set(xlabel="node", ylabel="node")
 
 # %%
