@@ -2,8 +2,8 @@
 GraphGPS: attention among all atoms
 ===================================
 
-A graph transformer lets each node attend to all nodes of its graph. If this needs a dense tensor whose size is read from
-the batch, as by PyG's ``to_dense_batch``, the compiler has to stop there. This page trains a small GraphGPS, whose
+A graph transformer lets each node attend to all nodes of its graph. If this needs a dense tensor whose size is read
+from the batch, as by PyG's ``to_dense_batch``, the compiler has to stop there. This page trains a small GraphGPS, whose
 layers have a convolution and attention, and compiles it in one graph.
 """
 
@@ -48,8 +48,8 @@ print(loader, f"largest graph: {loader.max_nodes} nodes", sep="\n")
 # ------------------
 #
 # ``tp.nn.attention`` is softmax attention of each node to all nodes of its graph. Queries, keys and values are rows of
-# nodes, ``[N, heads, width]``. The picture shows the pairs that attend to each other in a batch of 32 graphs: a square for
-# each graph.
+# nodes, ``[N, heads, width]``. The picture shows the pairs that attend to each other in a batch of 32 graphs: a square
+# for each graph.
 
 batch = next(iter(loader))
 figure, axes = plt.subplots(figsize=(4, 4), layout="constrained")
