@@ -9,25 +9,19 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.patches import PathPatch
-from matplotlib.path import Path as Outline
 
 import dgl_tuplepack as tp
+from dgl_tuplepack.tools.drawing import draw_bars
 from dgl_tuplepack.tools.plots import save_picture
 
 SHOWN, GRAPHS = 12, 70
 # Eight packs hold 70 graphs on average.
 LIMITS, PACKS = tp.Limits(nodes=222, edges=502), 8
-# Colours of the graphs in a bar, in turn; they also differ in greyscale.
-SLICES = ("#0f4c81", "#2f93b5", "#8fd0c6")
-WIDTH = 0.8
 # Variant -> text and padding.
 COLOURS = {"light": ("#1f2328", "#8c959f"), "dark": ("#e6edf3", "#9198a1")}
 
@@ -56,7 +50,7 @@ def draw(shuffled: list[list[int]], packed: list[list[int]], text: str, padding:
         pairs = zip(figure.subplots(1, 2, sharey=True), (shuffled, packed), strict=True)
         for ax, batches in pairs:
             slots = max(map(sum, shuffled)) if batches is shuffled else PACKS * LIMITS.nodes + 1
-            draw_bars(ax, batches, slots, padding)
+            draw_bars(ax, batches, [slots] * len(batches), padding)
             share = 1 - sum(map(sum, batches)) / (slots * SHOWN)
             kind = "shuffled" if batches is shuffled else "packed"
             ax.set(title=f"{kind}: {share:.1%} padding", xticks=[], facecolor="none")
@@ -66,30 +60,6 @@ def draw(shuffled: list[list[int]], packed: list[list[int]], text: str, padding:
         save_picture(ax, path)
     # More decimals would only enlarge the file.
     path.write_text(re.sub(r"(\d\d\.\d\d)\d+", r"\1", path.read_text(encoding="utf-8")), encoding="utf-8")
-
-
-def draw_bars(ax: Any, batches: Sequence[Sequence[int]], slots: int, padding: str) -> None:
-    """Draw each batch as a bar that stacks the sizes of its graphs, with padding up to `slots`."""
-    for number, batch in enumerate(batches):
-        fill(ax, number, [0], [slots], padding)
-        # Filling the whole bar first, and then covering some graphs, keeps vector files small.
-        fill(ax, number, [0], [sum(batch)], SLICES[0])
-        ends = np.cumsum(batch)
-        for first, colour in enumerate(SLICES[1 : len(batch)], 1):
-            chosen = slice(first, None, len(SLICES))
-            fill(ax, number, (ends - batch)[chosen], ends[chosen], colour)
-    ax.set(xlim=(-0.6, len(batches) - 0.4), ylim=(0, 1.02 * slots))
-
-
-def fill(ax: Any, number: int, lows: Any, highs: Any, colour: str) -> None:
-    """Fill bar `number` from ``lows[i]`` to ``highs[i]`` for each i, as one path."""
-    left, right = number - WIDTH / 2, number + WIDTH / 2
-    corners = [
-        [(left, low), (left, high), (right, high), (right, low), (left, low)]
-        for low, high in zip(lows, highs, strict=True)
-    ]
-    codes = [Outline.MOVETO, *[Outline.LINETO] * 3, Outline.CLOSEPOLY] * len(corners)
-    ax.add_patch(PathPatch(Outline(np.reshape(corners, (-1, 2)), codes), color=colour, linewidth=0))
 
 
 if __name__ == "__main__":

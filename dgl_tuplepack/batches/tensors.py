@@ -55,6 +55,7 @@ class BatchTensors(NamedTuple):
     node_graph_slots: Any
     edge_graph_slots: Any
     row_pointers: Any
+    source_ids: Tensor | None = None
     type_names: tuple[str, EdgeType] | None = None
     graph_names: tuple[str, ...] = ()
     tied_node_types: tuple[str, ...] = ()

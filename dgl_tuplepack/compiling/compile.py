@@ -18,7 +18,7 @@ import inspect
 import itertools
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -48,6 +48,11 @@ from dgl_tuplepack.graphs.named import is_graph
 # many calls in total.
 MAX_COMPARISONS = 4
 _DEFAULT_SHAPES = 4
+ROWS_OF_VALUES = (
+    "the number of rows of a tensor depends on values: give the number of graphs to PyG's pools (size=), aggregations "
+    "(dim_size=) and norms (batch_size=data.num_graphs), and set add_self_loops=False in layers that add self-loops, "
+    "which belong to the dataset"
+)
 
 
 def compile(
@@ -60,6 +65,7 @@ def compile(
     shapes: int | None = None,
     check: bool | str = True,
     rows: Mapping[str, str | None] | None = None,
+    coordinates: Iterable[str] = (),
     **torch_arguments: Any,
 ) -> Any:
     """Compile a model that takes ordinary batches, or a function of padded batches, with `torch.compile`.
@@ -111,6 +117,9 @@ def compile(
     rows
         With `loader`: a dict from names of arguments (tensors outside of graphs) to the component that they have a row
         for each of: ``nodes``, ``edges``, ``graphs``, ``nodes:TYPE`` or ``edges:SRC:TYPE:DST``; None: no such rows.
+    coordinates
+        With `loader`: names of node features that are positions, besides those that have ``pos``, ``coord``, ``xyz`` or
+        ``R`` as a part. Nodes of padding get positions of their own, as far apart along edges as real ones.
     **torch_arguments
         Other arguments of `torch.compile`. A `mode` other than "default" is refused, since it only sets options: give
         `options` instead.
@@ -177,9 +186,12 @@ def compile(
                 "shapes and dynamic do not apply to compile(model, loader), whose shapes the loader has."
             )
         compile_model = registered("compile_model")
-        return compile_model(function, loader, _checked_options(options, torch_arguments), settings, check, rows)
-    if rows is not None:
-        raise CompileError("rows is for compile(model, loader), but no loader is given; give one, or leave rows out.")
+        options = _checked_options(options, torch_arguments)
+        return compile_model(function, loader, options, settings, check, rows, coordinates)
+    if rows is not None or coordinates:
+        raise CompileError(
+            "rows and coordinates are for compile(model, loader), but no loader is given; give one, or leave them out."
+        )
     max_shapes = _DEFAULT_SHAPES if shapes is None else whole_number("shapes", shapes, 1, 10_000, CompileError)
     options = _checked_options(options, torch_arguments)
     compiled = CompiledFunction(function, options, settings, max_shapes, shapes is None, check)
@@ -383,7 +395,8 @@ class CompiledFunction:
         if found.writes:
             raise CompileError(
                 f"{self._name} writes to {found.writes}, so it cannot be called twice to compare compiled with "
-                "uncompiled results; return a new tensor, or make the tensor a buffer of a module"
+                "uncompiled results; return a new tensor, make the tensor a buffer of a module, or, if an "
+                "embedding has max_norm=, leave that out"
                 f"{self._without_check}."
             )
         if found.with_padding:
@@ -460,11 +473,7 @@ class CompiledFunction:
         reason = torch_private.reason_of(error)
         # Inductor writes these words if it cannot generate code for a size that depends on values.
         if "to have been codegen-ed" in reason:
-            reason += (
-                "; the number of rows of a tensor depends on values: give the number of graphs to PyG's pools (size=), "
-                "aggregations (dim_size=) and norms (batch_size=data.num_graphs), and set add_self_loops=False in "
-                "layers that add self-loops, which belong to the dataset"
-            )
+            reason += f"; {ROWS_OF_VALUES}"
         return self._uncompiled(f"torch's compiler fails ({reason})")
 
     def _uncompiled(self, problem: str) -> Callable[..., Any]:

@@ -53,8 +53,9 @@ def mapped(value: Any, function: Callable[[Any], Any]) -> Any:
         return {name: mapped(each, function) for name, each in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(mapped(each, function) for each in value))
-    if type(value) in (tuple, list):
-        return type(value)(mapped(each, function) for each in value)
+    # The results of torch's functions with several, such as `max`, are tuples of own types.
+    if type(value) in (tuple, list) or type(value).__module__ == "torch.return_types":
+        return type(value)([mapped(each, function) for each in value])
     return function(value)
 
 

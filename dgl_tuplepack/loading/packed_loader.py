@@ -16,15 +16,17 @@ from torch.utils.data import DataLoader, Dataset, SequentialSampler
 
 from dgl_tuplepack._core.checks import UINT64_MAX, shown, whole_number
 from dgl_tuplepack.batches.collate import CollatedView
+from dgl_tuplepack.batches.shape import PaddedShape
 from dgl_tuplepack.errors import InputError, SamplerError
 from dgl_tuplepack.graphs.items import Identified
 from dgl_tuplepack.graphs.readers.ogb_folder import OgbFolder
 from dgl_tuplepack.loading.opened import opened
-from dgl_tuplepack.loading.static_loader import levels_of, mark, static_shape
+from dgl_tuplepack.loading.static_loader import bytes_of, levels_of, mark, static_shape
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.search import LimitsSearch
 from dgl_tuplepack.planning.sizes import components_of_kind
+from dgl_tuplepack.sampling.description import Description, described
 from dgl_tuplepack.sampling.pack_sampler import PackBatchSampler
 from dgl_tuplepack.sampling.static_sampler import StaticBatchSampler
 from dgl_tuplepack.storage.device import DeviceStore
@@ -289,6 +291,20 @@ class PackedLoader(DataLoader[Any]):
         if latest.length is not None and latest.epoch == epoch:
             return _Position(epoch, latest.batches)
         return _Position(self._next_epoch if trains and self.sampler.advances else epoch)
+
+    def describe(self) -> Description:
+        """Return what the batches of the current epoch are like: shape, bytes, padding and its causes, and balance.
+
+        ``print(loader.describe())`` shows the same as the command ``dgl-tuplepack inspect``.
+        """
+        sampler, view = self.sampler, self.view
+        shapes = self.shape if isinstance(self.shape, tuple) else (self.shape,)
+        padded: tuple[PaddedShape, ...] = getattr(getattr(view, "collate", view), "shapes", ())
+        size = padded[-1].nbytes if padded else None
+        if isinstance(view, BatchView) and not padded:
+            size = bytes_of(view.store.schema, shapes[-1])
+        aim = {} if self.search is None else self.search.aim
+        return described(sampler, shapes, size, self.padded, self.multiple_of, aim)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the epoch, the position in it and the settings, as plain values that are equal on all ranks.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from torch import Tensor
 from dgl_tuplepack.compiling.reference import Reference, modules_of, run_on_copies
 from dgl_tuplepack.compiling.signatures import mapped
 from dgl_tuplepack.errors import CompileError
-from dgl_tuplepack.graphs.blocks import GraphType, components_of
+from dgl_tuplepack.graphs.blocks import NODE_TYPE, GraphType, components_of
 from dgl_tuplepack.graphs.named import is_graph, is_pyg
 from dgl_tuplepack.loading.static_inputs import (
     GRAPHS,
@@ -53,6 +54,21 @@ class TensorAt:
     place: int
 
 
+@dataclass(frozen=True)
+class CountAt:
+    """Stands for a number of rows of a component, which is that of slots in a padded call."""
+
+    component: Component
+
+
+# Names that PyG's models give to arguments with these numbers of rows.
+_COUNTS: Mapping[str, Component] = {"batch_size": GRAPHS, "num_graphs": GRAPHS, "num_nodes": (0, NODE_TYPE)}
+
+
+class DependsOnValuesError(CompileError):
+    """A result has another shape than in an earlier call of the same padded shape, so it may have rows of padding."""
+
+
 class Captured(NamedTuple):
     """What a model returned, with `GraphAt` for graphs of the arguments, and the features that it set in graphs."""
 
@@ -71,11 +87,12 @@ class Inputs:
     spacings: Mapping[int, float]
 
     def __init__(
-        self, names: Sequence[str], args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Sequence[Limits] = ()
-    ) -> None:
+        self, names: Sequence[str], args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Sequence[Limits] = (),
+        coordinates: Collection[str] = (),
+    ) -> None:  # fmt: skip
         self.graphs: list[Any] = []
         self.spacings = {}
-        self._names, self._shapes = names, shapes
+        self._names, self._shapes, self.coordinates = names, shapes, coordinates
         # Tensors outside of graphs by name, in the order of `TensorAt`.
         self.tensors: dict[str, Tensor] = {}
         self.problem = ""
@@ -85,15 +102,25 @@ class Inputs:
         # Tensors named ``edge_index`` and ``batch`` are a graph of PyG, and tensors beside them have names as in PyG.
         self.has_tensor_graph = not self.graphs and {"edge_index", "batch"} <= self.tensors.keys()
         if self.has_tensor_graph:
-            self.graphs.append(TensorInput(self.tensors))
+            self.graphs.append(TensorInput(self.tensors, coordinates))
         numbers = {graph.num_graphs for graph in self.graphs}
         self.num_graphs = max(numbers, default=0)
         if len(numbers) != 1:
-            self.problem = self.problem or "its arguments have no graph, or graphs of different batches"
+            problem = "its arguments have no graph, or graphs of different batches"
+            if "edge_index" in self.tensors:
+                problem = "it gets edge_index, but no tensor named batch, which says the graph of each node"
+            self.problem = self.problem or problem
         self.counts: dict[Component, int] = {GRAPHS: self.num_graphs}
         for i, graph in enumerate(self.graphs):
             self.problem = self.problem or graph.problem
             self.counts |= {(i, t): number for t, number in graph.counts.items()}
+        self.args = tuple(self._counted(x, names[i] if i < len(names) else "") for i, x in enumerate(self.args))
+        self.kwargs = {name: self._counted(x, name) for name, x in self.kwargs.items()}
+
+    def _counted(self, value: Any, name: str) -> Any:
+        component = _COUNTS.get(name)
+        is_count = type(value) is int and component is not None and self.counts.get(component) == value
+        return CountAt(component) if is_count else value  # type: ignore[arg-type]
 
     def _marked(self, value: Any, name: str) -> Any:
         if isinstance(value, Tensor):
@@ -102,16 +129,22 @@ class Inputs:
         if is_graph(value):
             if value.is_block or value.batch_size < 1:
                 self.problem = "it gets a block, or a batch without graphs"
-            return self._added(DglInput, value)
+            return self._added(self._dgl, value)
         if is_pyg(value):
             if hasattr(value, "num_graphs"):
-                return self._added(functools.partial(PygInput, shapes=self._shapes), value)
+                return self._added(self._pyg, value)
             self.problem = "it gets a single graph of PyG, not a Batch"
         elif type(value) is dict:
             return {key: self._marked(each, f"{name}[{key!r}]") for key, each in value.items()}
         elif type(value) in (tuple, list):
             return type(value)(self._marked(each, f"{name}[{i}]") for i, each in enumerate(value))
         return value
+
+    def _dgl(self, graph: Any) -> DglInput:
+        return DglInput(graph, self.coordinates)
+
+    def _pyg(self, batch: Any) -> PygInput:
+        return PygInput(batch, self._shapes, self.coordinates)
 
     def _added(self, kind: Callable[[Any], Any], value: Any) -> GraphAt:
         for i, known in enumerate(self.graphs):
@@ -143,9 +176,9 @@ class Inputs:
         )
         return tuple(graph.key(required) for graph in self.graphs), tensors, _key_of(self.args), _key_of(self.kwargs)
 
-    def filled(self, graphs: Sequence[Any], tensors: Sequence[Tensor]) -> tuple[Any, Any]:
-        """Return the arguments with `graphs` and `tensors` in place of the marks."""
-        return filled(self.args, graphs, tensors), filled(self.kwargs, graphs, tensors)
+    def filled(self, graphs: Sequence[Any], tensors: Sequence[Tensor], counts: Slots) -> tuple[Any, Any]:
+        """Return the arguments with `graphs`, `tensors` and `counts` in place of the marks."""
+        return filled(self.args, graphs, tensors, counts), filled(self.kwargs, graphs, tensors, counts)
 
     def named(self) -> dict[str, Tensor]:
         """Return all tensors of the arguments by name, for messages."""
@@ -156,29 +189,34 @@ class Inputs:
         """Return the arguments of a call with the first graphs only."""
         own = own_types(rows)
         graphs = [graph.first(number, own) for graph in self.graphs]
+        counts: dict[Component, int] = {GRAPHS: number}
         if self.has_tensor_graph:
             tensors = {**self.tensors, **graphs[0]}
+            counts[0, NODE_TYPE] = len(tensors["batch"])
         else:
-            counts = {GRAPHS: number}
             for i, graph in enumerate(graphs):
-                made = PygInput(graph, self._shapes) if is_pyg(graph) else DglInput(graph)
+                made = self._pyg(graph) if is_pyg(graph) else self._dgl(graph)
                 counts |= {(i, t): n for t, n in made.counts.items()}
             tensors = {n: x if rows.get(n) is None else x[: counts[rows[n]]] for n, x in self.tensors.items()}  # type: ignore[index]
-        first = Inputs(self._names, *self.filled(graphs, list(tensors.values())), self._shapes)
+        first = Inputs(
+            self._names, *self.filled(graphs, list(tensors.values()), counts), self._shapes, self.coordinates
+        )
         first.spacings = self.spacings
         return first
 
 
-def filled(value: Any, graphs: Sequence[Any], tensors: Sequence[Tensor]) -> Any:
-    """Return nested containers with graphs and tensors in place of their marks; traced code can follow it."""
+def filled(value: Any, graphs: Sequence[Any], tensors: Sequence[Tensor], counts: Slots) -> Any:
+    """Return nested containers with graphs, tensors and counts in place of their marks; traced code can follow it."""
     if isinstance(value, GraphAt):
         return graphs[value.place]
     if isinstance(value, TensorAt):
         return tensors[value.place]
+    if isinstance(value, CountAt):
+        return counts[value.component]
     if type(value) is dict:
-        return {key: filled(each, graphs, tensors) for key, each in value.items()}
+        return {key: filled(each, graphs, tensors, counts) for key, each in value.items()}
     if type(value) in (tuple, list):
-        return type(value)([filled(each, graphs, tensors) for each in value])
+        return type(value)([filled(each, graphs, tensors, counts) for each in value])
     return value
 
 
@@ -188,7 +226,7 @@ def _key_of(value: Any) -> Any:
         return tuple((name, _key_of(each)) for name, each in value.items())
     if type(value) in (tuple, list):
         return type(value), tuple(map(_key_of, value))
-    if isinstance(value, bool | int | float | str | GraphAt | TensorAt | None):
+    if isinstance(value, bool | int | float | str | GraphAt | TensorAt | CountAt | None):
         return type(value), value
     return type(value), id(value)
 
@@ -238,7 +276,7 @@ class Rows:
             return None
         if (component := known.get((x.data_ptr(), x.shape))) is not None:
             return component
-        if len(inputs.graphs) == 1 and (t := type_by_name(name, x, inputs.num_graphs)) is not None:
+        if len(inputs.graphs) == 1 and (t := type_by_name(name, x, inputs.num_graphs, inputs.coordinates)) is not None:
             component = GRAPHS if t == GRAPHS[1] else (0, t)
             if inputs.counts.get(component) == x.shape[0]:
                 return component
@@ -256,7 +294,7 @@ def plain_call(forward: Callable[..., Any], inputs: Inputs, changed: Callable[[T
     """Call a model on its arguments as they are; graphs are copies, whose features are passed through `changed`."""
     copies = [None if inputs.has_tensor_graph else graph.copied(changed) for graph in inputs.graphs]
     before = [None if each is None else graph.snapshot(each) for graph, each in zip(inputs.graphs, copies, strict=True)]
-    args, kwargs = inputs.filled(copies, list(inputs.tensors.values()))
+    args, kwargs = inputs.filled(copies, list(inputs.tensors.values()), inputs.counts)
     output = forward(*args, **kwargs)
     written: dict[Any, Any] = {}
     for i, (graph, each, known) in enumerate(zip(inputs.graphs, copies, before, strict=True)):
@@ -348,7 +386,7 @@ class PaddedCall:
     """A call of a model on padded arguments of one kind and one static shape: the function that torch compiles."""
 
     def __init__(self, forward: Callable[..., Any], inputs: Inputs, slots: Slots) -> None:
-        self._forward, self._args, self._kwargs = forward, inputs.args, inputs.kwargs
+        self._forward, self._args, self._kwargs, self._slots = forward, inputs.args, inputs.kwargs, dict(slots)
         self._marks = [*map(GraphAt, range(len(inputs.graphs)))]
         self._layouts = [graph.layout() if isinstance(graph, DglInput) else None for graph in inputs.graphs]
         self._slots_of = [{t: slots[i, t] for t in graph.counts} for i, graph in enumerate(inputs.graphs)]
@@ -383,7 +421,8 @@ class PaddedCall:
         before = [None if layout is None else {t: dict(f) for t, f in graph.frames.items()}
                   for layout, graph in zip(self._layouts, graphs, strict=True)]  # fmt: skip
         with masked(_Masks(masks)):
-            args, kwargs = filled(self._args, graphs, extra), filled(self._kwargs, graphs, extra)
+            args = filled(self._args, graphs, extra, self._slots)
+            kwargs = filled(self._kwargs, graphs, extra, self._slots)
             output = self._forward(*args, **kwargs)
         written: dict[Any, Any] = {}
         for i, known in enumerate(before):
@@ -424,7 +463,7 @@ class Cuts:
         )
         self.frees_graph = reference.frees_graph
         self.attributes: list[str] = []
-        before, after = _tensors_in(plain), _tensors_in(padded)
+        before, after = ([x.shape for x in _tensors_in(each)] for each in (plain, padded))
         numbers = [_numbers_in((each.output, each.written)) for each in (plain, padded)]
         if numbers[0] != numbers[1]:
             raise CompileError(
@@ -435,8 +474,12 @@ class Cuts:
         if removed[0] != removed[1]:
             raise CompileError("with padding, it removes other features of a graph")
         if len(before) != len(after):
-            raise CompileError(f"with padding, it returns or sets {len(after)} tensors, without {len(before)}")
-        self._cuts = [cuts_of(one.shape, x.shape, slots, counts) for one, x in zip(before, after, strict=True)]
+            raise CompileError(
+                f"it returns or sets tensors of the shapes {[*map(list, before)]} without padding, and "
+                f"{[*map(list, after)]} with it"
+            )
+        self._shapes = after
+        self._cuts = [cuts_of(one, other, slots, counts) for one, other in zip(before, after, strict=True)]
 
     @classmethod
     def found(
@@ -471,7 +514,13 @@ class Cuts:
         return found
 
     def applied(self, captured: Captured, counts: Slots) -> Captured:
-        """Return the results without rows of padding."""
+        """Return the results without rows of padding; DependsOnValuesError if their shapes are new."""
+        for x, shape in itertools.zip_longest(_tensors_in(captured), self._shapes):
+            if x is None or x.shape != shape:
+                raise DependsOnValuesError(
+                    f"with padding, it returns or sets a tensor of shape {x if x is None else list(x.shape)}, but in "
+                    f"an earlier call {shape and list(shape)}, so the shape depends on values, and rows may be padding"
+                )
         if not any(self._cuts):
             return captured
         remaining = iter(self._cuts)

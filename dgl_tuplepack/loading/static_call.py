@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from dgl_tuplepack._core.progress import notice
 from dgl_tuplepack.compiling import torch_private
 from dgl_tuplepack.compiling.check import Checked, check_call, runs_on_several_ranks
-from dgl_tuplepack.compiling.compile import MAX_COMPARISONS, CompiledFunction
+from dgl_tuplepack.compiling.compile import MAX_COMPARISONS, ROWS_OF_VALUES, CompiledFunction
 from dgl_tuplepack.compiling.reference import is_running, modules_kept, modules_of, run_on_copies
 from dgl_tuplepack.compiling.signatures import tensors_of
 from dgl_tuplepack.errors import CompileError
@@ -28,6 +28,7 @@ from dgl_tuplepack.graphs.transform import kept_generators
 from dgl_tuplepack.loading.padded_call import (
     Captured,
     Cuts,
+    DependsOnValuesError,
     Inputs,
     PaddedCall,
     cuts_of,
@@ -45,6 +46,7 @@ _REMEDY_OF_RESULTS = (
     "return values by graph, node or edge, and leave masked rows, lists and counts to code outside of the model; or "
     "call the model without compile"
 )
+_EARLIER_CALLS = " Earlier calls may have been wrong, too: go back to a checkpoint, or begin again, if that matters."
 # The speed is compared in this call, when all is compiled and warm.
 _STEPS_BEFORE_TIMING = 50
 # A model is slower if it takes this many times as long; on a busy machine, less proves nothing.
@@ -79,6 +81,8 @@ class StaticCall(CompiledFunction):
         # Mode -> which dimensions of its results have padding, and which arguments get gradients before the call.
         self._cuts: dict[Any, Cuts] = {}
         self._required: dict[Any, list[str]] = {}
+        # Modes in which the results cannot be padded.
+        self._plain_modes: set[Any] = set()
         self._known_required = required
         self._has_gradients = any(x.requires_grad for x in inputs.named().values())
         self._number = 0
@@ -92,11 +96,25 @@ class StaticCall(CompiledFunction):
         if self._compiled is None:
             self._compiled = self._wrapped_by_torch(self._device)
         mode = self._mode()
+        if mode in self._plain_modes:
+            plain: Captured = self._function(inputs)
+            return plain
         self._require_gradients(inputs, mode)
         if (mode not in self._cuts or self._comparisons_left) and self.is_compiled:
             with self._lock, notice(f"compiling {self._name} (15 to 40 s; 2 to 4 s from torch's cache on disk)"):
                 if mode not in self._cuts:
-                    cuts = self._cuts[mode] = self._found_cuts(inputs)
+                    if self.is_checked and self._check:
+                        # After the first call, no training may be lost.
+                        self._check = "warn"
+                    try:
+                        cuts = self._cuts[mode] = self._found_cuts(inputs)
+                    except CompileError as error:
+                        if self._check != "warn":
+                            raise
+                        self._warn(f"{error}; such calls run without padding, uncompiled.")
+                        self._show_warnings(7)
+                        self._plain_modes.add(mode)
+                        return self(inputs)
                     if cuts.attributes:
                         self._warn(
                             f"{self._name} sets {', '.join(cuts.attributes)} in its forward pass, with rows of "
@@ -110,7 +128,7 @@ class StaticCall(CompiledFunction):
         if pattern not in self._agrees:
             self._agrees[pattern] = self._is_first(mode) or self._is_equal(inputs)
         if not self._agrees[pattern]:
-            plain: Captured = self._function(inputs)
+            plain = self._function(inputs)
             return plain
         self._number += 1
         calls = self._calls_in[mode] = self._calls_in.get(mode, 0) + 1
@@ -132,6 +150,11 @@ class StaticCall(CompiledFunction):
             self._refuse_second_derivatives(result)
         return result
 
+    @property
+    def is_checked(self) -> bool:
+        """Whether a call was compared and went through."""
+        return bool(self._agrees)
+
     def _is_first(self, mode: Any) -> bool:
         return not any(known == mode for known, _ in self._agrees)
 
@@ -146,14 +169,13 @@ class StaticCall(CompiledFunction):
     def _compare_again(self, inputs: Inputs) -> None:
         """Compare a later call; if results differ, warn and leave the model uncompiled, so that no training is lost."""
         with self._lock:
-            given, self._check, self._comparisons_left = self._check, "warn", 1
-            self._of_earlier_calls = (
-                " Earlier calls may have been wrong, too: go back to a checkpoint, or begin again, if that matters."
-            )
+            given = self._check, self._of_earlier_calls
+            self._check, self._comparisons_left = "warn", 1
+            self._of_earlier_calls = _EARLIER_CALLS
             try:
                 self._compare_if_unchecked((inputs,), {})
             finally:
-                self._check, self._comparisons_left = given, 0
+                (self._check, self._of_earlier_calls), self._comparisons_left = given, 0
 
     def _names_of_required(self, inputs: Inputs, cuts: Cuts) -> list[str]:
         """Return the names of arguments that the model requires gradients of, also if an earlier call already did."""
@@ -192,6 +214,13 @@ class StaticCall(CompiledFunction):
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         try:
             return super()._run(*args, **kwargs)
+        except DependsOnValuesError as error:
+            self._warn(
+                f"{self._name} gives other results with padding: {error}; {_REMEDY_OF_RESULTS}. It runs without "
+                f"padding, uncompiled, from now on.{_EARLIER_CALLS}"
+            )
+            self._compiled = self._function
+            return self._run(*args, **kwargs)
         except CompileError as error:
             if error.__cause__ and torch_private.is_one_of(error.__cause__, torch_private.TOO_OFTEN):
                 # The training goes on, with right results.
@@ -206,9 +235,32 @@ class StaticCall(CompiledFunction):
             self._warn(
                 f"{error} Until then, it is compiled in parts, which is slower; fullgraph=False says that you know."
             )
+        except Exception as error:
+            if not self.is_compiled or torch_private.is_one_of(error, torch_private.FAILURE):
+                raise
+            # An error of the model itself is raised here.
+            result = self._function(*args, **kwargs)
+            self._compiled = self._after_error(error)
+            return result
         self._may_break, self._settings = False, self._settings | {"fullgraph": False}
         self._compiled = self._wrapped_by_torch(self._device)
         return self._run(*args, **kwargs)
+
+    def _after_error(self, error: Exception) -> Callable[..., Any]:
+        reason = torch_private.reason_of(error)
+        if any(word in reason for word in ("data-dependent", "unbacked", "SymInt")):
+            reason += f"; {ROWS_OF_VALUES}"
+        return self._uncompiled(f"its compiled code fails where the model itself does not ({reason})")
+
+    def _compared(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Checked:
+        try:
+            return super()._compared(args, kwargs)
+        except CompileError:
+            raise
+        except Exception as error:
+            # Errors of uncompiled calls are no reason to stop a comparison, so this one is from compiled code.
+            self._compiled = self._after_error(error)
+            return Checked()
 
     def _mode(self) -> Any:
         # For other changes, torch compiles again, which `__call__` notices.
@@ -295,6 +347,8 @@ class StaticCall(CompiledFunction):
         super()._compare_if_unchecked(args, kwargs)
 
     def _remedy_of_padding(self, difference: str) -> str:
+        if "depends on values" in difference:
+            return _REMEDY_OF_RESULTS
         remedy = (
             "a sum, mean, softmax or norm over all rows must leave padding out: reduce over the rows of each graph, as "
             "readouts and pools do, and return values by graph, node or edge; or call the model without compile"
@@ -302,7 +356,8 @@ class StaticCall(CompiledFunction):
         if "NaN or infinity with padding" in difference:
             remedy = (
                 "in padding, nodes have copies of real features, unless a part of their name is pos, position, coord, "
-                "coordinates, xyz or R: rename positions, so that distances in padding are those of real edges; write "
+                "coordinates, xyz or R: name other positions by compile(..., coordinates=[NAME]), so that distances in "
+                "padding are those of real edges; write "
                 f"(v.square().sum(-1) + 1e-8).sqrt() for the norm of a sum v that may be 0; and {remedy}"
             )
         # Gradients can be compared once padding can be cut off from the results.
@@ -326,7 +381,9 @@ def paddings_of(inputs: Inputs, slots: Slots) -> list[Padding] | None:
     paddings = []
     for i, graph in enumerate(inputs.graphs):
         of_graph = {t: slots[i, t] for t in graph.counts}
-        padding = Padding.of(graph.counts, inputs.num_graphs, of_graph, slots[GRAPHS], inputs.spacings.get(i, 1.0))
+        padding = Padding.of(
+            graph.counts, inputs.num_graphs, of_graph, slots[GRAPHS], inputs.spacings.get(i, 1.0), inputs.coordinates
+        )
         if padding is None:
             return None
         paddings.append(padding)

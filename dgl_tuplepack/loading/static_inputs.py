@@ -34,14 +34,16 @@ _NO_COUNTS = torch.empty(0, dtype=torch.int64)
 class DglInput:
     """A batched DGLGraph in the arguments of a model; compiled code gets a `TensorGraph`."""
 
-    def __init__(self, graph: Any) -> None:
+    def __init__(self, graph: Any, coordinates: Collection[str] = ()) -> None:
         self.value, self.num_graphs, self.device = graph, graph.batch_size, graph.device
         self.node_types, self.edge_types = graph.ntypes, graph.canonical_etypes
         self.counts: dict[GraphType, int] = {t: graph.num_nodes(t) for t in self.node_types}
         self.counts |= {e: graph.num_edges(e) for e in self.edge_types}
         self.features = {t: dict(graph.nodes[t].data) for t in self.node_types}
         self.features |= {e: dict(graph.edges[e].data) for e in self.edge_types}
-        self.positions = {t: x for t in self.node_types for name, x in self.features[t].items() if is_position(name, x)}
+        self.positions = {
+            t: x for t in self.node_types for name, x in self.features[t].items() if is_position(name, x, coordinates)
+        }
 
     def ends(self, e: EdgeType) -> Sequence[Tensor]:
         """Return source and destination of the edges of a type."""
@@ -170,10 +172,11 @@ class PygInput:
     """A PyG Batch in the arguments of a model; compiled code gets a padded Batch.
 
     `shapes` are the static shapes of the model. Their components say which attributes of a `Data` are lists of edges.
+    `coordinates` are names of positions, besides those whose names tell.
     """
 
-    def __init__(self, batch: Any, shapes: Sequence[Limits] = ()) -> None:
-        self.value, self.num_graphs = batch, batch.num_graphs
+    def __init__(self, batch: Any, shapes: Sequence[Limits] = (), coordinates: Collection[str] = ()) -> None:
+        self.value, self.num_graphs, self._coordinates = batch, batch.num_graphs, coordinates
         if hasattr(batch, "node_types"):
             self.node_types, self.edge_types = batch.node_types, batch.edge_types
             storages = {t: batch[t] for t in (*self.node_types, *self.edge_types)}
@@ -240,7 +243,7 @@ class PygInput:
                 self._rows[t, name] = None
                 return
         elif self._is_flat:
-            rows = type_by_name(name, x, self.num_graphs)
+            rows = type_by_name(name, x, self.num_graphs, self._coordinates)
             # Among several lists of edges, the usual one has the usual attributes.
             rows = self._ends.get((None, "edge_index")) if rows == EDGE_TYPE else rows
         count = self.num_graphs if rows == GRAPHS[1] else self.counts.get(rows)
@@ -249,7 +252,7 @@ class PygInput:
         else:
             self._rows[t, name] = rows
             self.kinds[title] = x, rows
-            if rows in self.node_types and is_position(name, x):
+            if rows in self.node_types and is_position(name, x, self._coordinates):
                 self.positions[rows] = x
 
     def ends(self, e: EdgeType) -> Sequence[Tensor]:
@@ -380,8 +383,8 @@ class PygInput:
 class TensorInput(PygInput):
     """Tensors of a batch of PyG in the arguments of a model: ``model(x, edge_index, batch)``."""
 
-    def __init__(self, named: Mapping[str, Tensor]) -> None:
-        self.value, self.named = None, dict(named)
+    def __init__(self, named: Mapping[str, Tensor], coordinates: Collection[str] = ()) -> None:
+        self.value, self.named, self._coordinates = None, dict(named), coordinates
         self.node_types, self.edge_types = [NODE_TYPE], [EDGE_TYPE]
         self.num_graphs = int(named["batch"].max()) + 1 if len(named["batch"]) else 0
         self._set({None: self.named}, {})
@@ -422,11 +425,11 @@ def _ends_of(e: EdgeType) -> str:
     return "edge_index" if e == EDGE_TYPE else e[1]
 
 
-def type_by_name(name: str, x: Tensor, graphs: int) -> Any:
+def type_by_name(name: str, x: Tensor, graphs: int, coordinates: Collection[str]) -> Any:
     """Return the type that a flat attribute has a row for each of, by its name; None if the name does not tell."""
-    if name in _OF_NODES or is_position(name, x):
+    if name in _OF_NODES or is_position(name, x, coordinates):
         return NODE_TYPE
-    if name == "graph_ids":
+    if name in ("graph_ids", "source_ids"):
         return GRAPHS[1]
     if "edge" in name:
         return EDGE_TYPE

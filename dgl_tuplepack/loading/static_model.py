@@ -15,7 +15,7 @@ import functools
 import math
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -41,12 +41,12 @@ from dgl_tuplepack.sampling.static_sampler import StaticBatchSampler
 _MANY_UNDECIDED = 20
 
 
-def compile_model(model: Any, loader: Any, options: Any, settings: Any, check: Any, rows: Any) -> Any:
+def compile_model(model: Any, loader: Any, options: Any, settings: Any, check: Any, rows: Any, coordinates: Any) -> Any:
     """Return the model with a padded and compiled forward pass; see `tp.compile`."""
     if isinstance(model, DistributedDataParallel):
         # DDP keeps its reducer, which holds the parameters, and calls its module as usual.
         wrapped: Any = nn.Module.__new__(type(model))
-        module = compile_model(model.module, loader, options, settings, check, rows)
+        module = compile_model(model.module, loader, options, settings, check, rows, coordinates)
         attributes = model.__dict__
         wrapped.__dict__.update({**attributes, "_modules": {**attributes["_modules"], "module": module}})
         return wrapped
@@ -58,7 +58,7 @@ def compile_model(model: Any, loader: Any, options: Any, settings: Any, check: A
     if isinstance(model, torch.jit.ScriptModule) or hasattr(type(model), "_static_calls"):
         raise CompileError(f"{type(model).__name__} is compiled already; give the model itself.")
     shapes = shapes_in(loader)
-    calls = StaticCalls(model, shapes, options, settings, check, checked_rows(rows))
+    calls = StaticCalls(model, shapes, options, settings, check, checked_rows(rows), checked_coordinates(coordinates))
     made: nn.Module = nn.Module.__new__(_static_class(type(model), calls))
     # Both objects have the same attributes, also those that are set later.
     object.__setattr__(made, "__dict__", model.__dict__)
@@ -117,6 +117,19 @@ def checked_rows(rows: Any) -> dict[str, Component | None]:
     return found
 
 
+def checked_coordinates(coordinates: Any) -> frozenset[str]:
+    """Return the names of positions that the user gives."""
+    if isinstance(coordinates, str) or not isinstance(coordinates, Iterable):
+        raise CompileError(
+            f"coordinates must be names of node features, but is {shown(coordinates)}; give, for example, "
+            'coordinates=["loc"].'
+        )
+    names = frozenset(coordinates)
+    if wrong := [name for name in names if not isinstance(name, str)]:
+        raise CompileError(f"coordinates must be names of node features, but one is {shown(wrong[0])}.")
+    return names
+
+
 def _static_class(cls: type, calls: StaticCalls) -> type:
     """Return a subclass of a model's class whose forward pass is `calls`; copies and pickles are compiled anew."""
 
@@ -147,9 +160,11 @@ class StaticCalls:
     """The forward pass of a model on ordinary batches; it pads those that fit a shape."""
 
     def __init__(
-        self, model: nn.Module, shapes: Sequence[Limits], options: Any, settings: Any, check: Any, rows: Any
-    ) -> None:
-        self.shapes, self.settings = list(shapes), (options, settings, check, rows)
+        self, model: nn.Module, shapes: Sequence[Limits], options: Any, settings: Any, check: Any, rows: Any,
+        coordinates: frozenset[str],
+    ) -> None:  # fmt: skip
+        self.shapes, self.settings = list(shapes), (options, settings, check, rows, coordinates)
+        self._coordinates = coordinates
         self._model, self._forward = model, functools.partial(type(model).forward, model)
         self._names = parameters_of(type(model).forward)
         self._rows = Rows(rows)
@@ -181,7 +196,7 @@ class StaticCalls:
             self._may_be_lazy = any(map(is_lazy, self._model.parameters()))
             if self._may_be_lazy:
                 return self._forward(*args, **kwargs)
-        inputs = Inputs(self._names, args, kwargs, self.shapes)
+        inputs = Inputs(self._names, args, kwargs, self.shapes, self._coordinates)
         call = self._call_for(inputs)
         if call is None:
             return self._forward(*args, **kwargs)
@@ -226,12 +241,14 @@ class StaticCalls:
         call = self._calls.get(key)
         if call is None:
             with self._lock:
-                call = self._calls.setdefault(
-                    key,
-                    StaticCall(
-                        self._model, self._forward, self._masking, inputs, slots, self._required, *self.settings[:3]
-                    ),
+                options, settings, check = self.settings[:3]
+                if check and any(each.is_checked for each in self._calls.values()):
+                    # After the first call, no training may be lost.
+                    check = "warn"
+                made = StaticCall(
+                    self._model, self._forward, self._masking, inputs, slots, self._required, options, settings, check
                 )
+                call = self._calls.setdefault(key, made)
         inputs.paddings, inputs.rows = paddings, rows
         return call
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,9 +49,11 @@ def _has_position_name(name: str) -> bool:
     return not _POSITIONS.isdisjoint(name.split("_"))
 
 
-def is_position(name: str, x: Tensor) -> bool:
-    """Return whether a feature of nodes is a position, by its name, dtype and shape."""
-    return x.ndim > 1 and 0 < x.shape[-1] <= 3 and x.is_floating_point() and _has_position_name(name)
+def is_position(name: str, x: Tensor, coordinates: Collection[str]) -> bool:
+    """Return whether a feature of nodes is a position: it is one of `coordinates`, or has such a name and shape."""
+    if x.ndim < 2 or not x.is_floating_point():
+        return False
+    return name in coordinates or (0 < x.shape[-1] <= 3 and _has_position_name(name))
 
 
 def spacing_of(ends: Sequence[Tensor], source: Tensor, destination: Tensor) -> float:
@@ -98,7 +100,7 @@ def padded_feature(name: str, values: Tensor, padding: Padding, t: GraphType) ->
     """Append rows of padding to a feature of nodes or edges, after `Padding.nodes`."""
     missing = padding.slots[t] - values.shape[0]
     if missing and values.ndim > 1 and values.shape[-1] > 0:
-        if isinstance(t, str) and is_position(name, values):
+        if isinstance(t, str) and is_position(name, values, padding.coordinates):
             type_number = [each for each in padding.slots if isinstance(each, str)].index(t)
             spread, shape = tuple(padding.spread[t].tolist()), tuple(values.shape[1:])
             made = _positions(spread, type_number, padding.spacing, shape, values.dtype, values.device)
@@ -125,11 +127,14 @@ class Padding:
     spread: dict[str, IntArray]
     # About the length of the shortest edge, see `spacing_of`.
     spacing: float
+    # Names of positions, besides those whose names tell.
+    coordinates: Collection[str]
 
     @classmethod
     def of(
-        cls, counts: Mapping[GraphType, int], real: int, slots: Mapping[GraphType, int], graphs: int, spacing: float
-    ) -> Padding | None:
+        cls, counts: Mapping[GraphType, int], real: int, slots: Mapping[GraphType, int], graphs: int, spacing: float,
+        coordinates: Collection[str],
+    ) -> Padding | None:  # fmt: skip
         """Return the padding of a batch; None if the batch does not fit.
 
         A graph of padding has at least two nodes, so that its edges join different nodes, whose positions differ. With
@@ -145,7 +150,7 @@ class Padding:
                 return None
             if missing and isinstance(t, tuple) and not all(slots[end] > counts[end] for end in (t[0], t[2])):
                 return None
-        return cls(real, graphs, slots, counts, {}, spacing)
+        return cls(real, graphs, slots, counts, {}, spacing, coordinates)
 
     def nodes(self, t: str, counts: Tensor) -> tuple[Tensor, Tensor]:
         """Return the nodes of type `t` in each graph slot, and the graph slot of each node; `counts` are the real ones.

@@ -368,7 +368,7 @@ class Near(nn.Module):
         return energies, -gradient
 
 
-@pytest.mark.parametrize("name", ["pos", "positions", "atom_coord", "R"])
+@pytest.mark.parametrize("name", ["pos", "positions", "atom_coord", "R", "loc"])
 def test_names_of_positions_their_unit_and_cells_with_three_rows(name):
     # Angles of a triangle make no sum of vectors 0.
     triangle, generator = torch.tensor([[0.0, 0, 0], [0.1, 0, 0], [0.03, 0.12, 0]]).double(), torch.Generator()
@@ -386,7 +386,9 @@ def test_names_of_positions_their_unit_and_cells_with_three_rows(name):
     del graphs[0].pos, graphs[0].cell
     graphs[0][name], graphs[0].lattice, graphs[0].num_nodes = pos, torch.eye(3).double(), 2
     loader, model = tp.packed_loader(graphs, batch_size=8, with_ids=True), Near(name)
-    compiled = tp.compile(copy.deepcopy(model), loader, **AOT)
+    # This name does not tell.
+    named = {"coordinates": ["loc"]} if name == "loc" else {}
+    compiled = tp.compile(copy.deepcopy(model), loader, **named, **AOT)
     for data in loader:
         found = compiled(data)
         torch.testing.assert_close(found, model(data.clone().detach()), rtol=1e-10, atol=1e-12)

@@ -317,3 +317,72 @@ def test_a_moving_average_of_parameters_may_be_updated():
     for _ in range(3):
         torch.testing.assert_close(*(each(dgl.batch(GRAPHS[:6])) for each in (compiled, plain)))
     torch.testing.assert_close(compiled.target.weight, plain.target.weight)
+
+
+def test_rows_that_depend_on_values_are_noticed_before_padding_is_returned():
+    """As of `h[mask]`: padding copies the first rows, so the mask may choose some of its rows in a later batch."""
+    graphs = graphs_of(ring, [3 + i % 9 for i in range(40)])
+    for i, graph in enumerate(graphs):
+        # The first batch chooses no row.
+        graph.ndata["chosen"] = torch.arange(graph.num_nodes()) < (i >= 6)
+
+    def chosen(model, graph):
+        return convolved(model, graph)[graph.ndata["chosen"]]
+
+    plain, sampler = Model(chosen).eval(), sampler_of(graphs)
+    compiled = tp.compile(plain, sampler, **EAGER)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for begin in range(0, 36, 6):
+            batch = dgl.batch(graphs[begin : begin + 6])
+            with torch.no_grad():
+                torch.testing.assert_close(compiled(batch), plain(batch), rtol=0, atol=1e-12)
+    assert [each for each in caught if "depends on values" in str(each.message) and "Earlier" in str(each.message)]
+
+
+def test_rows_that_depend_on_values_are_an_error_in_the_first_call():
+    def positive(model, graph):
+        h = convolved(model, graph)
+        return h[h[:, 0] > 0]
+
+    with pytest.raises(CompileError, match="rows"):
+        tp.compile(Model(positive), sampler_of(GRAPHS), **EAGER)(dgl.batch(GRAPHS[:6]))
+
+
+def test_code_that_torch_cannot_compile_runs_as_it_is_with_a_warning():
+    def mixed(model, graph):
+        h = convolved(model, graph)
+        rows = torch.where(h[:, 0] > 0)[0]
+        if len(rows):
+            h = h.index_add(0, rows, h[rows])
+        graph.ndata["h"] = h
+        return dgl.sum_nodes(graph, "h")
+
+    plain = Model(mixed)
+    compiled = tp.compile(plain, sampler_of(GRAPHS), backend="aot_eager")
+    batch = dgl.batch(GRAPHS[:6])
+    with pytest.warns(UserWarning, match="uncompiled.*depends on values"):
+        found = compiled(batch)
+    torch.testing.assert_close(found, plain(batch), rtol=0, atol=0)
+
+
+LATER = {
+    "lists": lambda m, g: [*convolved(m, g).split(g.batch_num_nodes().tolist())],
+    "a mean of all rows": lambda m, g: convolved(m, g).mean(0),
+}
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_after_the_first_call_no_difference_stops_a_training(name):
+    def other_in_evaluation(model, graph):
+        return of_graphs(model, graph) if model.training else LATER[name](model, graph)
+
+    plain = Model(other_in_evaluation)
+    compiled = tp.compile(plain, sampler_of(GRAPHS), **EAGER)
+    batch = dgl.batch(GRAPHS[:6])
+    compiled(batch)
+    with pytest.warns(UserWarning, match="padding") as caught:
+        found = compiled.eval()(batch)
+    for one, other in zip([*found], [*plain(batch)], strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+    assert not [each for each in caught if "Earlier calls" in str(each.message)]

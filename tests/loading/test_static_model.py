@@ -440,9 +440,11 @@ def test_wrong_arguments(arguments, message):
 def test_more_wrong_arguments():
     shape = tp.Limits(5, 5, 5)
     compiled = tp.compile(nn.Linear(2, 2), shape)
-    for arguments, message in (({"rows": {"x": "lines"}}, "rows"), ({"rows": 3}, "rows"), ({"shapes": 3}, "shapes")):
-        with pytest.raises(CompileError, match=message):
-            tp.compile(nn.Linear(2, 2), shape, **arguments)
+    wrong = {"rows": [{"x": "lines"}, 3], "shapes": [3], "coordinates": ["loc", [1]]}
+    for name, values in wrong.items():
+        for value in values:
+            with pytest.raises(CompileError, match=name):
+                tp.compile(nn.Linear(2, 2), shape, **{name: value})
     with pytest.raises(CompileError, match="already"):
         tp.compile(compiled, shape)
     with pytest.raises(CompileError, match="padded batches"):

@@ -296,3 +296,34 @@ def test_flags_and_removed_attributes_of_a_batch():
         torch.testing.assert_close(first, again)
     assert data.scaled is True
     assert "gone" not in data
+
+
+class Counted(Model):
+    def forward(self, x, edge_index, edge_attr, batch, batch_size):
+        h = self.conv(x, edge_index, edge_attr)
+        return layers.global_add_pool(h, batch, batch_size), h.new_ones(batch_size, 2), h.topk(2, dim=1)
+
+
+def test_a_number_of_graphs_as_an_argument_is_that_of_the_shape():
+    """Compiled code must not depend on it, and the last batch has another one."""
+    model = Counted(None)
+    loader = tp.packed_loader(GRAPHS, batch_size=8)
+    compiled = tp.compile(model, loader, **EAGER)
+    for data in loader:
+        args = data.x, data.edge_index, data.edge_attr, data.batch
+        found, expected = compiled(*args, batch_size=data.num_graphs), model(*args, data.num_graphs)
+        for one, other in zip((*found[:2], *found[2]), (*expected[:2], *expected[2]), strict=True):
+            torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+        # A result of torch's own tuple types stays one.
+        assert type(found[2]) is type(expected[2])
+    assert len(compiled._static_calls._calls) == 1
+
+
+def test_tensors_without_graphs_say_what_is_missing():
+    class WithoutBatch(Model):
+        def forward(self, x, edge_index):
+            return self.lin(x)
+
+    compiled = tp.compile(WithoutBatch(None), tp.packed_loader(GRAPHS, batch_size=8), **EAGER)
+    with pytest.warns(UserWarning, match="no tensor named batch"):
+        compiled(GRAPHS[0].x, GRAPHS[0].edge_index)

@@ -51,9 +51,8 @@ class TensorGraph(Structure):
 
     Notes
     -----
-    Results equal DGL's up to the order of sums; nodes without messages get 0. Maxima and minima differ in three cases:
-    if a node has no messages, the apply function of `update_all` gets 0 for it, and not infinity; an infinite maximum
-    or minimum of messages stays infinite; and NaN among messages gives NaN.
+    Results equal DGL's up to the order of sums; nodes without messages get 0. Maxima and minima differ in two cases: an
+    infinite maximum or minimum of messages stays infinite; and NaN among messages gives NaN.
 
     Examples
     --------

@@ -163,6 +163,12 @@ def propagate(
         if callable(reduce):
             raise UnsupportedError(f"the reduce function {shown(reduce)} is user-defined, but {_MAILBOX}")
         raise SchemaError(f"a reduce function must be sum, mean, max or min of dgl.function, not {shown(reduce)}.")
+    if apply is not None and reduce.name in NEUTRAL and not fill:
+        raise UnsupportedError(
+            f"update_all has {reduce.name} and an apply function, which in DGL gets infinity for nodes without "
+            "messages, before 0 replaces infinite results; infinity makes gradients of padding NaN. Leave the apply "
+            f"function out, and call it on .ndata[{reduce.out_field!r}] afterwards, which is 0 for such nodes."
+        )
     messages = messages_of(graph, edge_type, message)
     if reduce.msg_field not in messages:
         raise SchemaError(f"the reduce function reads {reduce.msg_field!r}, but the messages are {sorted(messages)}.")
