@@ -31,6 +31,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
             monkeypatch.setattr(each, "is_traced", lambda: True)
     if request.param == "bounds":
         monkeypatch.setattr(graph_attention, "_opaque", None)
+        monkeypatch.setattr(graph_attention, "_NARROW", 0)
     return str(request.param)
 
 
