@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 from benchmarks import (
     ablation,
+    attention,
     balance,
     batches,
     costs,
@@ -20,13 +21,14 @@ from benchmarks import (
     ranks,
     shards,
     training,
+    weights,
     zoo,
 )
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Benchmarks of dgl_tuplepack.")
 MODULES = (
-    packing, ablation, latency, batches, exact, balance, loading, costs, training, lists, zoo, forces, ranks, pyg,
-    shards, partition, gpu,
+    packing, ablation, latency, batches, exact, weights, balance, loading, costs, training, attention, lists, zoo,
+    forces, ranks, pyg, shards, partition, gpu,
 )  # fmt: skip
 for module in MODULES:
     app.add_typer(module.app)

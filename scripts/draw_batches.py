@@ -15,18 +15,16 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.patches import PathPatch
-from matplotlib.path import Path as Outline
 
 import dgl_tuplepack as tp
 from dgl_tuplepack._core.seeds import key_of, shuffled
 from dgl_tuplepack.sampling.exact_batches import Cut, ExactBatches
+from dgl_tuplepack.tools.drawing import draw_bars
 from dgl_tuplepack.tools.plots import save_picture
 
 SHOWN, BATCH_SIZE = 12, 64
-# Colours of the graphs in a bar, in turn, and of exchanged graphs; they also differ in greyscale.
-SLICES, EXCHANGED = ("#0f4c81", "#2f93b5", "#8fd0c6"), "#f2b134"
-WIDTH = 0.8
+# Colour of exchanged graphs; it differs from the others in greyscale, too.
+EXCHANGED = "#f2b134"
 # Variant -> text and padding.
 COLOURS = {"light": ("#1f2328", "#8c959f"), "dark": ("#e6edf3", "#9198a1")}
 
@@ -63,7 +61,11 @@ def draw(pairs: list[tuple[Any, Any]], most: int, text: str, padding: str, path:
             figure.subplots(1, 2, sharey=True), pairs, (int(pairs[0][0].sum(1).max()), most),
             ("shuffled", "exchanged"), strict=True,
         ):  # fmt: skip
-            draw_bars(ax, nodes, is_exchanged, slots, padding)
+            # Exchanged graphs come last, and are covered.
+            batches = np.take_along_axis(nodes, np.argsort(is_exchanged, axis=1, kind="stable"), axis=1)
+            draw_bars(ax, batches.tolist(), [slots] * SHOWN, padding)
+            covered = (nodes * is_exchanged).sum(1)
+            ax.bar(range(SHOWN), covered, bottom=nodes.sum(1) - covered, color=EXCHANGED, width=0.8, linewidth=0)
             share = 1 - nodes.sum() / (slots * SHOWN)
             ax.set(title=f"{kind}: {share:.1%} padding", xticks=[], facecolor="none")
             ax.spines[:].set_visible(False)
@@ -72,33 +74,6 @@ def draw(pairs: list[tuple[Any, Any]], most: int, text: str, padding: str, path:
         save_picture(ax, path)
     # More decimals would only enlarge the file.
     path.write_text(re.sub(r"(\d\d\.\d\d)\d+", r"\1", path.read_text(encoding="utf-8")), encoding="utf-8")
-
-
-def draw_bars(ax: Any, batches: Any, is_exchanged: Any, slots: int, padding: str) -> None:
-    """Draw each batch as a bar that stacks the sizes of its graphs, with padding up to `slots`."""
-    for number, (batch, marks) in enumerate(zip(batches, is_exchanged, strict=True)):
-        fill(ax, number, [0], [slots], padding)
-        # Exchanged graphs come last. Filling the whole bar first, and then covering some graphs, keeps files small.
-        order = np.argsort(marks, kind="stable")
-        batch, exchanged = batch[order], int(marks.sum())
-        fill(ax, number, [0], [batch.sum()], SLICES[0])
-        ends = np.cumsum(batch)
-        for first, colour in enumerate(SLICES[1:], 1):
-            chosen = slice(first, None, len(SLICES))
-            fill(ax, number, (ends - batch)[chosen], ends[chosen], colour)
-        fill(ax, number, (ends - batch)[len(batch) - exchanged :], ends[len(batch) - exchanged :], EXCHANGED)
-    ax.set(xlim=(-0.6, len(batches) - 0.4))
-
-
-def fill(ax: Any, number: int, lows: Any, highs: Any, colour: str) -> None:
-    """Fill bar `number` from ``lows[i]`` to ``highs[i]`` for each i, as one path."""
-    left, right = number - WIDTH / 2, number + WIDTH / 2
-    corners = [
-        [(left, low), (left, high), (right, high), (right, low), (left, low)]
-        for low, high in zip(lows, highs, strict=True)
-    ]
-    codes = [Outline.MOVETO, *[Outline.LINETO] * 3, Outline.CLOSEPOLY] * len(corners)
-    ax.add_patch(PathPatch(Outline(np.reshape(corners, (-1, 2)), codes), color=colour, linewidth=0))
 
 
 if __name__ == "__main__":

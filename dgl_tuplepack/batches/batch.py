@@ -73,6 +73,9 @@ class PaddedBatch:
         Id of each graph, int64 ``[G]``, -1 in padding; None if the dataset has no ids (see `with_ids`).
     num_real_graphs
         Number of real graphs.
+    source_ids
+        For a mixture of sources, the position of each graph's source in the mapping, int64 ``[G]``, 0 in padding; None
+        for other batches.
     graph_names
         Names of the graphs in each item, which are the keys of `graphs`. Empty if graphs have no names; use `graph`.
     """
@@ -102,6 +105,7 @@ class PaddedBatch:
     pyg_layout: PygLayout | None = None
     # Index type of the graphs before they were padded.
     idtype: torch.dtype = torch.int64
+    source_ids: Tensor | None = None
     # The DGLGraph of the batch, or a dict with one for each graph name; None until it is built.
     _graph: DGLGraph | dict[str, DGLGraph] | None = field(default=None, repr=False)
     # The features of each type at the last time when the batch and its graph had equal features.
@@ -410,7 +414,7 @@ def _graphs_tuple(batch: PaddedBatch) -> Any:
         moved[:real], moved[real] = given[:real], given[-1]
         return moved
 
-    of_graphs = {"labels": batch.labels, "graph_ids": batch.graph_ids}
+    of_graphs = {"labels": batch.labels, "graph_ids": batch.graph_ids, "source_ids": batch.source_ids}
     return tuple_class(
         nodes=_each(batch.node_features, array),
         edges=_each(batch.edge_features, array),

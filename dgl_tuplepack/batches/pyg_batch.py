@@ -219,7 +219,10 @@ def pyg_batch(batch: Any) -> Any:
         others += slots_and_pointers(t, batch.per_graph_by_type[t], mask.shape[0])
         others += [mask.shape[0], mask] if template.names.added[t].has_number else [mask]
     others += [*(batch.masks_by_type[e] for e in batch.edge_types), graph_mask]
-    return template.new(origin, [*columns.values()], others if ids is None else [*others, ids])
+    made = template.new(origin, [*columns.values()], others if ids is None else [*others, ids])
+    if batch.source_ids is not None:
+        made.source_ids = batch.source_ids
+    return made
 
 
 def plain_batch(

@@ -55,6 +55,7 @@ class BatchTensors(NamedTuple):
     node_graph_slots: Any
     edge_graph_slots: Any
     row_pointers: Any
+    source_ids: Tensor | None = None
     type_names: tuple[str, EdgeType] | None = None
     graph_names: tuple[str, ...] = ()
     tied_node_types: tuple[str, ...] = ()
@@ -76,6 +77,14 @@ class BatchTensors(NamedTuple):
         if not self.graph_names:
             raise SchemaError("these tensors are of graphs without names, so there is one graph; use tensors.graph.")
         return {name: self._built(functools.partial(_of_name, name)) for name in self.graph_names}
+
+    @property
+    def node_offsets(self) -> Any:
+        """First node of each graph slot, int32 ``[G + 1]``, for kernels with variable lengths; by type if several."""
+        counts = self.nodes_per_graph
+        if isinstance(counts, dict):
+            return {t: _offsets(each) for t, each in counts.items()}
+        return _offsets(counts)
 
     def _built(
         self, by_type: Callable[[Any, GraphType], Any], type_names: tuple[str, EdgeType] | None = None
@@ -106,6 +115,10 @@ class BatchTensors(NamedTuple):
 
 
 may_be_exported(BatchTensors, "dgl_tuplepack.BatchTensors")
+
+
+def _offsets(counts: Tensor) -> Tensor:
+    return torch.nn.functional.pad(counts.cumsum(0, dtype=torch.int32), (1, 0))
 
 
 def _of_name(name: str, value: Any, key: GraphType) -> dict[Any, Any]:

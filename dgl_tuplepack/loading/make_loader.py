@@ -17,15 +17,18 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypedDict, Unpack, overload
 
+import numpy as np
 import torch
 
 from dgl_tuplepack._core.checks import OVERSIZE, choice, shown, true_or_false, whole_number
+from dgl_tuplepack._core.seeds import key_of
 from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.batches.collate import CollatedView
 from dgl_tuplepack.batches.shape import PadSettings
 from dgl_tuplepack.errors import InputError, PlanError, SamplerError, SearchError
 from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.relations import Indices, Ties
+from dgl_tuplepack.loading.mixture import joined, mark_sources, mixes, shares_of
 from dgl_tuplepack.loading.opened import (
     Graphs,
     collated_within,
@@ -35,9 +38,10 @@ from dgl_tuplepack.loading.opened import (
     plans_of,
     plans_of_stores,
     shuffled_of,
+    sources_of,
     splits_of,
 )
-from dgl_tuplepack.loading.packed_loader import PackedLoader, refuse_collate
+from dgl_tuplepack.loading.packed_loader import PackedLoader, max_nodes_of, refuse_collate
 from dgl_tuplepack.loading.static_loader import padding_limits, refuse_settings_of_packs, static_samplers
 from dgl_tuplepack.planning.buckets import Buckets, Shapes, as_shapes, steps_of
 from dgl_tuplepack.planning.histogram import SizeHistogram
@@ -49,6 +53,7 @@ from dgl_tuplepack.planning.search.strategies import TOLERANCE
 from dgl_tuplepack.sampling.epoch_sampler import split_oversize
 from dgl_tuplepack.sampling.pack_sampler import PackBatchSampler
 from dgl_tuplepack.sampling.static_sampler import StaticBatchSampler
+from dgl_tuplepack.sampling.weights import SourceShares, draws_of
 from dgl_tuplepack.storage.graph_store import StoredGraphs
 
 _log = logging.getLogger(__name__)
@@ -89,6 +94,9 @@ def packed_loader(
     oversize: str = "error",
     with_ids: bool = False,
     in_memory: bool | None = None,
+    shares: Mapping[str, float] | None = None,
+    temperature: float | None = None,
+    share_of: str = "graphs",
     **settings: Unpack[LoaderSettings],
 ) -> PackedLoader | dict[str, PackedLoader]:
     """Make a loader whose batches all fit one static shape; choose all settings that are not given.
@@ -103,7 +111,8 @@ def packed_loader(
         ``with_ids(dataset)``; a `GraphStore`, `MultiStore` or subset of a store; an `OgbFolder`; a `ChunkedGraph`;
         or the path of a store, of a dataset of shards, of a ``.bin`` file, of an OGB folder, of a folder in DGL's
         chunked graph format or of a part of a `partition`. In a list or dataset, each graph is a DGLGraph, a dict of
-        named DGLGraphs, or a PyG Data or HeteroData. With ``splits=True``, also a mapping of split names to sources.
+        named DGLGraphs, or a PyG Data or HeteroData. With ``splits=True``, `shares` or `temperature`, also a mapping of
+        names to sources.
     graphs_per_batch
         Mean number of graphs per batch of packs. Limits and packs per batch are chosen to meet it to within 5 %, if
         whole packs allow that. Plans that `preprocess` stored are used if they meet it, or if it is None. With splits,
@@ -148,6 +157,14 @@ def packed_loader(
         have no effect. None: copy lists, tuples, OGB datasets, and PyG's in-memory datasets that have no transform of
         their own, unless the argument `transform` or `collate_fn` is given. True: copy any dataset; reading an item
         twice must return the same item. False: read items one by one for each batch.
+    shares
+        For a mapping of sources: make one loader that mixes them. Maps each name to a number > 0; only ratios count.
+        Each epoch has as many graphs as all sources together, and this share of each source. Batches get `source_ids`,
+        int64, positions in the mapping: as the last element (before the ids of `with_ids`), or as an attribute.
+    temperature
+        Instead of `shares`: shares proportional to size ** (1 / temperature), for the size of each source.
+    share_of
+        Whether `shares` and sizes count "graphs" or "nodes".
     settings
         Settings that are passed on: content, num_replicas, rank, drop_last, weights (with several shuffled splits, a
         mapping of their names to weights) and cost to the sampler; label_fill,
@@ -210,8 +227,12 @@ def packed_loader(
     declared = {name: passed_on.batch.get(name) for name in DECLARED}
     by_name: dict[str, Graphs]
     shuffled: Collection[str]
+    mixed = mixes(source, shares, temperature, share_of, splits=splits, weights=passed_on.sampler.get("weights"))
+    if mixed:
+        sources = sources_of(source, in_memory, not padded, declared)
+        passed_on.sampler["weights"] = shares_of(sources, shares, temperature, share_of)
     if splits is None:
-        by_name = {_ALL: opened(source, in_memory, not padded, declared)}
+        by_name = {_ALL: joined(sources) if mixed else opened(source, in_memory, not padded, declared)}
         shuffled = (_ALL,) if true_or_false("shuffle", shuffle, InputError) else ()
         plans: Any = {} if plan is None else {_ALL: plan}
     else:
@@ -228,13 +249,14 @@ def packed_loader(
             by_name, shuffled, batch_size, lambda name: passed_on.of_sampler(name, name in leading),
             limits=limits, multiple_of=multiple_of, seed=seed, oversize=oversize,
         )  # fmt: skip
-    loaders = {}
+    loaders, max_nodes = {}, max_nodes_of([*samplers.values()])
     for name, graphs in by_name.items():
         sampler = samplers[name]
         view = _view(graphs, sampler, passed_on, padded, with_ids)
         loaders[name] = PackedLoader(
-            view, sampler=sampler, padded=padded, search=search, multiple_of=multiple_of, **passed_on.loader
-        )
+            view, sampler=sampler, padded=padded, search=search, multiple_of=multiple_of, max_nodes=max_nodes,
+            **passed_on.loader,
+        )  # fmt: skip
     return loaders[_ALL] if splits is None else loaders
 
 
@@ -243,12 +265,14 @@ def _pack_samplers(
 ) -> tuple[dict[str, PackBatchSampler], LimitsSearch | None]:
     """Return the sampler of each split, all of one shape, and the search for the limits, if there was one."""
     leading = tuple(shuffled) or tuple(splits)
-    chosen = choose({name: graphs.histogram for name, graphs in splits.items()}, leading, request)
+    weights = {name: passed_on.weights_of(name, name in leading) for name in splits}
+    histograms = {name: _of_epoch(graphs, weights[name]) for name, graphs in splits.items()}
+    chosen = choose(histograms, leading, request)
     samplers = {
         name: PackBatchSampler(
             graphs.histogram, chosen.limits, packs_per_batch=chosen.packs_per_batch,
             # Weights draw other graphs, which need plans of their own.
-            plan=None if passed_on.weights_of(name, name in leading) is not None else chosen.plans[name],
+            plan=None if weights[name] is not None else chosen.plans[name],
             shuffle=name in shuffled, seed=request.seed, oversize=request.oversize,
             **passed_on.of_sampler(name, name in leading),
         )
@@ -259,6 +283,15 @@ def _pack_samplers(
         for names in [[name] for name in shuffled] or [list(leading)]:
             _warn_of_mean(request.graphs_per_batch, {name: samplers[name] for name in names})
     return samplers, chosen.search
+
+
+def _of_epoch(graphs: Graphs, weights: Any) -> SizeHistogram:
+    """Return the histogram of the graphs of an epoch; if weights draw them, with the largest of all graphs."""
+    if weights is None:
+        return graphs.histogram
+    sizes = graphs.sizes
+    drawn = draws_of(weights, len(sizes), np.arange(len(sizes)), sizes.array).of(key_of(0, 0, 0))
+    return SizeHistogram.from_sizes(sizes.take(np.append(drawn, sizes.array.argmax(axis=0))))
 
 
 def _view(
@@ -275,6 +308,9 @@ def _view(
     if isinstance(view, CollatedView) and not isinstance(graphs.items, StoredGraphs):
         # Graphs of a store cannot change.
         view.collated = functools.partial(collated_within, graphs, limits, packs)
+    weights = passed_on.sampler.get("weights")
+    if isinstance(weights, SourceShares):
+        mark_sources(view, sampler, weights, with_ids)
     return view
 
 
@@ -360,6 +396,9 @@ class AllSettings(LoaderSettings, total=False):
     oversize: str
     with_ids: bool
     in_memory: bool | None
+    shares: Mapping[str, float] | None
+    temperature: float | None
+    share_of: str
 
 
 # Settings that state facts about the graphs. A store gets these settings when it is written.

@@ -253,12 +253,7 @@ def splits_of(
             raise InputError(
                 "source is a mapping of sources, one for each split, but splits= defines splits too; give splits=True."
             )
-        if not source:
-            raise SizesError("the mapping of sources is empty; give at least one source.")
-        wrong = [name for name in source if not isinstance(name, str)]
-        if wrong:
-            raise InputError(f"names of splits must be strings, but one is {shown(wrong[0])}.")
-        by_name = {name: opened(each, in_memory, is_plain, declared) for name, each in source.items()}
+        by_name = sources_of(source, in_memory, is_plain, declared)
         # Batches without padding have no shape that splits could share, and DGL may collate labels that no schema has.
         if not is_plain:
             _check_same(by_name)
@@ -277,6 +272,18 @@ def splits_of(
     if empty:
         raise SizesError(f"the split {shown(empty[0])} has no graphs; give splits= without it.")
     return {name: graphs.split(ids) for name, ids in ids_by_name.items()}
+
+
+def sources_of(
+    source: Mapping[Any, Any], in_memory: bool | None, is_plain: bool, declared: Mapping[str, Any]
+) -> dict[str, Graphs]:
+    """Return the graphs of each source of a mapping, by name; for the arguments see `opened`."""
+    if not source:
+        raise SizesError("the mapping of sources is empty; give at least one source.")
+    wrong = [name for name in source if not isinstance(name, str)]
+    if wrong:
+        raise InputError(f"the names in a mapping of sources must be strings, but one is {shown(wrong[0])}.")
+    return {name: opened(each, in_memory, is_plain, declared) for name, each in source.items()}
 
 
 def _check_same(splits: Mapping[str, Graphs]) -> None:

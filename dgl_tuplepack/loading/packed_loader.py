@@ -7,7 +7,7 @@ import logging
 import os
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,14 +16,17 @@ from torch.utils.data import DataLoader, Dataset, SequentialSampler
 
 from dgl_tuplepack._core.checks import UINT64_MAX, shown, whole_number
 from dgl_tuplepack.batches.collate import CollatedView
+from dgl_tuplepack.batches.shape import PaddedShape
 from dgl_tuplepack.errors import InputError, SamplerError
 from dgl_tuplepack.graphs.items import Identified
 from dgl_tuplepack.graphs.readers.ogb_folder import OgbFolder
 from dgl_tuplepack.loading.opened import opened
-from dgl_tuplepack.loading.static_loader import levels_of, mark, static_shape
+from dgl_tuplepack.loading.static_loader import bytes_of, levels_of, mark, static_shape
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.search import LimitsSearch
+from dgl_tuplepack.planning.sizes import components_of_kind
+from dgl_tuplepack.sampling.description import Description, described
 from dgl_tuplepack.sampling.pack_sampler import PackBatchSampler
 from dgl_tuplepack.sampling.static_sampler import StaticBatchSampler
 from dgl_tuplepack.storage.device import DeviceStore
@@ -154,6 +157,9 @@ class PackedLoader(DataLoader[Any]):
         The search that chose the limits; None if limits were not searched.
     padded
         Whether each batch is a `PaddedBatch` of a static shape.
+    max_nodes
+        Number of nodes of the largest graph, among all splits of the call of `packed_loader`; with several node types,
+        a dict by type. It is the `max_nodes` of `tp.nn.attention` and `tp.nn.dense`.
     shape
         Slots of a batch, as `Limits` with the graph slots as `graphs`; a tuple for shape buckets. Slots that are
         reserved for padding count. Batches without padding need padding to get this shape: at least two nodes and two
@@ -170,6 +176,7 @@ class PackedLoader(DataLoader[Any]):
         padded: bool = True,
         search: LimitsSearch | None = None,
         multiple_of: int = 1,
+        max_nodes: int | dict[str, int] | None = None,
         collate_fn: Callable[[Any], Any] = _as_it_is,
         batch_size: None = None,
         **settings: Any,
@@ -183,6 +190,7 @@ class PackedLoader(DataLoader[Any]):
         # `_under_way`: the iterations that count in a state, the oldest first. `_number`: how many were started.
         self._under_way, self._number = list[weakref.ref[_Iteration]](), 0
         sampler = _checked(sampler)
+        self.max_nodes = max_nodes_of([sampler]) if max_nodes is None else max_nodes
         if isinstance(dataset, BatchView) and settings.get("num_workers"):
             log_workers()
         view = dataset.view if isinstance(dataset, WholeBatches) else dataset
@@ -284,6 +292,20 @@ class PackedLoader(DataLoader[Any]):
             return _Position(epoch, latest.batches)
         return _Position(self._next_epoch if trains and self.sampler.advances else epoch)
 
+    def describe(self) -> Description:
+        """Return what the batches of the current epoch are like: shape, bytes, padding and its causes, and balance.
+
+        ``print(loader.describe())`` shows the same as the command ``dgl-tuplepack inspect``.
+        """
+        sampler, view = self.sampler, self.view
+        shapes = self.shape if isinstance(self.shape, tuple) else (self.shape,)
+        padded: tuple[PaddedShape, ...] = getattr(getattr(view, "collate", view), "shapes", ())
+        size = padded[-1].nbytes if padded else None
+        if isinstance(view, BatchView) and not padded:
+            size = bytes_of(view.store.schema, shapes[-1])
+        aim = {} if self.search is None else self.search.aim
+        return described(sampler, shapes, size, self.padded, self.multiple_of, aim)
+
     def state_dict(self) -> dict[str, Any]:
         """Return the epoch, the position in it and the settings, as plain values that are equal on all ranks.
 
@@ -333,6 +355,14 @@ class PackedLoader(DataLoader[Any]):
             f"PackedLoader({len(self)} batches of {self.graphs_per_batch:.1f} graphs on average, each {packs} of "
             f"{self.limits!r}, {padding})"
         )
+
+
+def max_nodes_of(samplers: Collection[_Sampler]) -> int | dict[str, int]:
+    """Return the number of nodes of the largest graph of all samplers; a dict by node type if there are several."""
+    maxima = [sampler.maxima for sampler in samplers]
+    names = [*maxima[0]]
+    most = {names[i]: max(each[names[i]] for each in maxima) for i in components_of_kind(names, "nodes")}
+    return most["nodes"] if [*most] == ["nodes"] else {name.partition(":")[2]: each for name, each in most.items()}
 
 
 @dataclass

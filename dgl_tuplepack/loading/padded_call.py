@@ -421,7 +421,8 @@ class PaddedCall:
         before = [None if layout is None else {t: dict(f) for t, f in graph.frames.items()}
                   for layout, graph in zip(self._layouts, graphs, strict=True)]  # fmt: skip
         with masked(_Masks(masks)):
-            args, kwargs = (filled(each, graphs, extra, self._slots) for each in (self._args, self._kwargs))
+            args = filled(self._args, graphs, extra, self._slots)
+            kwargs = filled(self._kwargs, graphs, extra, self._slots)
             output = self._forward(*args, **kwargs)
         written: dict[Any, Any] = {}
         for i, known in enumerate(before):

@@ -236,7 +236,7 @@ class StaticCall(CompiledFunction):
                 f"{error} Until then, it is compiled in parts, which is slower; fullgraph=False says that you know."
             )
         except Exception as error:
-            if not self.is_compiled:
+            if not self.is_compiled or torch_private.is_one_of(error, torch_private.FAILURE):
                 raise
             # An error of the model itself is raised here.
             result = self._function(*args, **kwargs)

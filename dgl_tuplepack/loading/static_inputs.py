@@ -429,7 +429,7 @@ def type_by_name(name: str, x: Tensor, graphs: int, coordinates: Collection[str]
     """Return the type that a flat attribute has a row for each of, by its name; None if the name does not tell."""
     if name in _OF_NODES or is_position(name, x, coordinates):
         return NODE_TYPE
-    if name == "graph_ids":
+    if name in ("graph_ids", "source_ids"):
         return GRAPHS[1]
     if "edge" in name:
         return EDGE_TYPE

@@ -142,6 +142,13 @@ def static_shape(view: Any, sampler: Any, multiple_of: int) -> Limits | tuple[Li
     return slots if len(slots) > 1 else slots[0]
 
 
+def bytes_of(schema: Schema, shape: Limits) -> int:
+    """Return the bytes of all tensors of graphs of a schema that are padded to the slots of a static shape."""
+    nodes = components_of_kind(shape.components, "nodes")
+    most = {name: slots - (i in nodes) for i, (name, slots) in enumerate(shape.maxima.items())}
+    return PaddedShape(schema, Limits.from_components(most, (shape.graphs or 2) - 1), 1).nbytes
+
+
 def levels_of(view: Any) -> dict[Any, str | None] | None:
     """Return the rows that the attributes of PyG batches of a store have, by attribute; None for other batches.
 

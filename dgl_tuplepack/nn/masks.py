@@ -114,6 +114,12 @@ def current_mask(input: Tensor, rows: str | None, layer: nn.Module) -> RowMask |
     return masks[fitting[0]]
 
 
+def current_graph_mask(number: int) -> Tensor | None:
+    """Return which of `number` graphs are real by the innermost scope of `masked`; None if it has no such mask."""
+    row_mask = (_current.masks or {}).get("graphs")
+    return row_mask.mask if row_mask is not None and known_equal(row_mask.mask.shape[0], number) else None
+
+
 def _refusal(
     number: int, rows: str | None, layer: nn.Module, masks: Mapping[str, RowMask] | None, fitting: list[str]
 ) -> SchemaError:

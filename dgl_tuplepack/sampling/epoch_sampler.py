@@ -72,6 +72,15 @@ class EpochSampler(Sampler[list[int]], ABC):
     def _of_ranks(self, num_replicas: int) -> Self:
         """Return this sampler for another number of ranks."""
 
+    @abstractmethod
+    def _kept_sizes(self) -> tuple[IntArray, GraphSizes]:
+        """Return the ids of the graphs that are not dropped, in any order, and their sizes."""
+
+    @property
+    @abstractmethod
+    def maxima(self) -> dict[str, int]:
+        """The largest value of each component among the graphs, without graphs that are dropped for their size."""
+
     @property
     @abstractmethod
     def _random(self) -> str:
@@ -176,6 +185,17 @@ class EpochSampler(Sampler[list[int]], ABC):
         for (_, steps), number in zip(segments, ranks, strict=True):
             batches = dealt_anew(batches, steps, number, self.drop_last, self._may_be_empty)
         return batches.of_rank(self.rank)
+
+    def sizes_by_id(self) -> GraphSizes:
+        """Return the sizes of all graphs; those of dropped graphs are 0."""
+        ids, sizes = self._kept_sizes()
+        array = np.zeros((self._num_ids, len(sizes.components)), dtype=np.int64)
+        array[ids] = sizes.array
+        return GraphSizes(array, sizes.components)
+
+    def all_batches(self) -> EpochBatches:
+        """Return the batches of all ranks in the current epoch."""
+        return self._batches(self.epoch)
 
     def _mean_of_batches(self, values: IntArray) -> float:
         """Sum ``values[id]`` over the graphs of each batch; return the mean of the sums over all steps and ranks."""

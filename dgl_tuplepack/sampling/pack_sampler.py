@@ -48,7 +48,7 @@ from dgl_tuplepack.sampling.epoch_sampler import (
 from dgl_tuplepack.sampling.exchanged_packs import ExchangedPacks, Packs
 from dgl_tuplepack.sampling.ranks import compared, in_process_group
 from dgl_tuplepack.sampling.weighted_packs import WeightedPacks
-from dgl_tuplepack.sampling.weights import WeightedDraws, checked_weights
+from dgl_tuplepack.sampling.weights import draws_of
 
 _log = logging.getLogger(__name__)
 # Identifiers of the random streams, one for each purpose; others have 6 to 23. Version 0.1.0 used 3.
@@ -176,8 +176,8 @@ class PackBatchSampler(EpochSampler):
                     contradicted = not self.shuffle or plan is not None or content is not None
                     if contradicted or not isinstance(shapes, Limits):
                         raise SamplerError(
-                            "weights draw and pack other graphs in each epoch, for one shape: leave out plan, content, "
-                            "shuffle=False and further limits."
+                            "weights and shares draw and pack other graphs in each epoch, for one shape: leave out "
+                            "plan, content, shuffle=False and further limits."
                         )
                     self._set_weights(every, weights)
                 self._costs = None
@@ -212,11 +212,10 @@ class PackBatchSampler(EpochSampler):
     def _set_weights(self, every: SizeHistogram, weights: Any) -> None:
         """Set `_weighted`, which packs the graphs of an epoch, and the histogram of the plan."""
         kept = np.setdiff1d(np.arange(self._num_ids), self.dropped_ids)
-        own = checked_weights(checked_weights(weights, self._num_ids)[kept], len(kept))
         assert every.graph_classes is not None
         sizes = GraphSizes(every.sizes[every.graph_classes[kept]], every.components)
-        self._weighted = WeightedPacks(WeightedDraws(own, sizes.array), sizes, self.seed)
-        self._weights_checksum, self._kept = zlib.crc32(own.astype("<f8").data), kept
+        draws = draws_of(weights, self._num_ids, kept, sizes.array)
+        self._weighted, self._kept = WeightedPacks(draws, sizes, self.seed), kept
         self._histogram = self._weighted.histogram()
 
     def _set_plan(self, plan: PackPlan | None, limits: Limits | Buckets) -> None:
@@ -317,6 +316,11 @@ class PackBatchSampler(EpochSampler):
         return batches, shapes
 
     @property
+    def maxima(self) -> dict[str, int]:
+        """The largest value of each component among the graphs, without graphs that are dropped for their size."""
+        return self._histogram.maxima()
+
+    @property
     def _random(self) -> str:
         # For the warning of `EpochSampler` that an epoch is iterated again.
         return "" if self.content == "fixed" else f"the content is {self.content!r}"
@@ -340,6 +344,12 @@ class PackBatchSampler(EpochSampler):
             np.where(dealt == NONE, 0, work[dealt]).sum(axis=2), "nodes + edges" if self._costs is None else "costs"
         )
 
+    def _kept_sizes(self) -> tuple[IntArray, GraphSizes]:
+        if self._weighted is not None:
+            return self._kept, self._weighted.sizes
+        of_members = np.repeat(self._histogram.sizes, self._histogram.counts, axis=0)
+        return self._members, GraphSizes(of_members, self._histogram.components)
+
     def settings(self) -> dict[str, Any]:
         """Return, as plain values, the settings that, together with the plan, decide which graphs a batch holds."""
         return {
@@ -352,7 +362,7 @@ class PackBatchSampler(EpochSampler):
             "num_graphs": self.num_graphs,
             "limits": self._asked_limits.to_dict(),
             "sizes": self._sizes_checksum,
-            **({} if self._weighted is None else {"weights": self._weights_checksum}),
+            **({} if self._weighted is None else {"weights": self._weighted.checksum}),
             **checksum_of(self._costs),
         }
 

@@ -30,7 +30,7 @@ from dgl_tuplepack.sampling.epoch_sampler import (
 from dgl_tuplepack.sampling.exact_batches import UNIT, Cut, ExactBatches, SlackShapes, chosen, known_order, limits_of
 from dgl_tuplepack.sampling.pack_sampler import deal
 from dgl_tuplepack.sampling.ranks import compared, in_process_group
-from dgl_tuplepack.sampling.weights import WeightedDraws, checked_weights, separated
+from dgl_tuplepack.sampling.weights import WeightedDraws, draws_of, separated
 
 _log = logging.getLogger(__name__)
 
@@ -193,9 +193,8 @@ class StaticBatchSampler(EpochSampler):
         self._draws = None
         if weights is not None:
             if not self.shuffle:
-                raise SamplerError("weights draw other graphs in each epoch, but shuffle=False; leave one of them out.")
-            own = checked_weights(weights, self._num_ids)[self._kept]
-            self._draws = WeightedDraws(checked_weights(own, self.num_graphs), self._sizes.array)
+                raise SamplerError("weights and shares draw new graphs in each epoch; leave them or shuffle=False out.")
+            self._draws = draws_of(weights, self._num_ids, self._kept, self._sizes.array)
 
     def _drawn(self, number: int) -> IntArray:
         """Return the sizes of a draw that does not depend on the seed."""
@@ -320,6 +319,11 @@ class StaticBatchSampler(EpochSampler):
         return self._cut.steps
 
     @property
+    def maxima(self) -> dict[str, int]:
+        """The largest value of each component among the graphs, without graphs that are dropped for their size."""
+        return dict(zip(self._sizes.components, self._sizes.array.max(axis=0).tolist(), strict=True))
+
+    @property
     def _random(self) -> str:
         return "it is shuffled" if self.shuffle else ""
 
@@ -385,6 +389,9 @@ class StaticBatchSampler(EpochSampler):
             key = key_of(self.seed, epoch, _STEPS)
             dealt[:full] = deal(work[: full * self.num_replicas], self.num_replicas, 1, True, key)
         return EpochBatches(epoch, self._cut.offsets, order, dealt)
+
+    def _kept_sizes(self) -> tuple[IntArray, GraphSizes]:
+        return self._kept, self._sizes
 
     def settings(self) -> dict[str, Any]:
         """Return, as plain values, the settings that decide which graphs a batch holds."""

@@ -28,7 +28,7 @@ class WeightedPacks:
     """Packs of the graphs that `draws` returns for an epoch, out of N graphs with these `sizes`."""
 
     def __init__(self, draws: WeightedDraws, sizes: GraphSizes, seed: int) -> None:
-        self.sizes, self._draws, self._seed = sizes, draws, seed
+        self.sizes, self._draws, self._seed, self.checksum = sizes, draws, seed, draws.checksum
         self._latest: tuple[int, IntArray, IntArray] = (-1, np.empty(0, np.int64), np.empty(0, np.int64))
 
     def histogram(self) -> SizeHistogram:

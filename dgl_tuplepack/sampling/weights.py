@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import zlib
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,21 +34,22 @@ _WINDOWS, _OFFSET, _SEPARATE = 16, 17, 18
 class WeightedDraws:
     """Random multisets of N graphs; graph i is in each one floor(e) or ceil(e) times, with mean e = N w_i / sum(w).
 
-    `weights` ``[N]`` and `sizes` ``[N, k]`` are those of the graphs. Time O(N) for a draw.
+    `weights` ``[N]`` and `sizes` ``[N, k]`` are those of the graphs. The number of graphs of each group, int64 ``[N]``,
+    is floor(e) or ceil(e), too, for the sum e of their means. Time O(N) for a draw.
     """
 
-    def __init__(self, weights: FloatArray, sizes: IntArray) -> None:
-        number, unit = len(weights), 1 << _BITS
-        # `fsum` is exact, so equal on every platform.
-        shares = weights / math.fsum(weights)
-        expected = np.floor(shares * (number * unit)).astype(np.int64)
-        # The sum must be N exactly. What rounding took away goes to the graphs that have the most, by a tiny part each.
-        missing, most = number * unit - int(expected.sum()), np.flatnonzero(expected)
-        expected[most] += missing // len(most)
-        expected[most[: missing % len(most)]] += 1
-        self.checksum = zlib.crc32(expected.astype("<i8").data)
-        self._order = np.argsort(sizes.sum(axis=1, dtype=np.float64), kind="stable")
-        self._expected = expected
+    def __init__(self, weights: FloatArray, sizes: IntArray, groups: IntArray | None = None) -> None:
+        groups = np.zeros(len(weights), dtype=np.int64) if groups is None else groups
+        # Group by group, ascending by size.
+        self._order = np.lexsort((sizes.sum(axis=1, dtype=np.float64), groups))
+        self._ends = np.cumsum(np.bincount(groups))
+        # `fsum` is exact, so equal on every platform. Rounded sums make each group's sum as exact as a single mean.
+        sums = np.rint(np.cumsum(weights[self._order] / math.fsum(weights)) * (len(weights) << _BITS)).astype(np.int64)
+        # Graphs of weight 0 after the last of the others change nothing.
+        sums[sums == sums[-1]] = len(weights) << _BITS
+        self._expected = np.empty_like(sums)
+        self._expected[self._order] = np.diff(sums, prepend=0)
+        self.checksum = zlib.crc32(np.append(self._expected, self._ends).astype("<i8").data)
 
     @property
     def possible(self) -> IntArray:
@@ -55,11 +57,11 @@ class WeightedDraws:
         return np.flatnonzero(self._expected)
 
     def of(self, key: np.uint64) -> IntArray:
-        """Return the N graphs of a draw, ascending by size, nearly."""
+        """Return the N graphs of a draw, group by group, ascending by size, nearly."""
         order, number = self._order.copy(), len(self._order)
         first, offset = random_fractions(key_of(int(key), 0, _OFFSET), 2)
         edges = np.arange(int(first * _WINDOW) - _WINDOW, number + _WINDOW, _WINDOW).clip(0, number)
-        shuffle_segments(order, edges, key_of(int(key), 0, _WINDOWS))
+        shuffle_segments(order, np.union1d(edges, self._ends), key_of(int(key), 0, _WINDOWS))
         # In place, since there may be millions of graphs.
         reached = self._expected[order]
         np.cumsum(reached, out=reached)
@@ -85,7 +87,33 @@ def separated(
     return ids
 
 
-def checked_weights(weights: Any, number: int) -> FloatArray:
+@dataclass(frozen=True, eq=False)
+class SourceShares:
+    """In place of weights: the shares ``[S]`` of S sources in an epoch, and the source of each graph, ``[N]``."""
+
+    names: tuple[str, ...]
+    shares: FloatArray
+    source_ids: IntArray
+
+
+def draws_of(weights: Any, number: int, kept: IntArray, sizes: IntArray) -> WeightedDraws:
+    """Return the draws of the graphs `kept`, of these sizes; SamplerError if `weights` of a number of graphs are none.
+
+    Positions in a draw count the kept graphs.
+    """
+    if not isinstance(weights, SourceShares):
+        return WeightedDraws(_checked(_checked(weights, number)[kept], len(kept)), sizes)
+    groups = weights.source_ids[kept]
+    counts = np.bincount(groups, minlength=len(weights.names))
+    if not counts.all():
+        raise SamplerError(
+            f"no graph of the source {weights.names[int(counts.argmin())]!r} is within the limits, so it cannot have "
+            "a share; give larger limits, or leave the source out."
+        )
+    return WeightedDraws((weights.shares / counts)[groups], sizes, groups)
+
+
+def _checked(weights: Any, number: int) -> FloatArray:
     """Return the weights of graphs as float64 ``[N]``; SamplerError if they are no weights."""
     try:
         found = np.array(as_array(weights, "weights", SamplerError), dtype=np.float64)

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 import torch
 
 from dgl_tuplepack._core.checks import as_ids, as_path, choice, shown, whole_number
@@ -339,6 +340,23 @@ class MultiStore(StoredGraphs):
     def limits(self) -> Limits | Buckets:
         """Limits of the plans of the shards."""
         return self.manifest.limits
+
+
+class JoinedStores(StoredGraphs):
+    """The graphs of several stores, datasets of shards or subsets of them, one after another, as one selection."""
+
+    def __init__(
+        self, parts: Sequence[StoredGraphs], chosen: IntArray | None = None, kept_ids: IntArray | None = None
+    ) -> None:
+        super().__init__(parts[0].path, [segment for part in parts for segment in part.segments])
+        # Temporary stores are deleted together with the last object that holds them.
+        self.parts = [*parts]
+        firsts = np.cumsum([0, *(part.first_ids[-1] for part in parts)])
+        every = [first + part.original_ids for first, part in zip(firsts, parts, strict=False)]
+        self._choose(np.concatenate(every) if chosen is None else chosen, kept_ids)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return JoinedStores, (self.parts, self.chosen, self.kept_ids)
 
 
 def refuse_store_settings(settings: Iterable[str]) -> None:

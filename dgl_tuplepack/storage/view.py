@@ -76,6 +76,8 @@ class BatchView:
         with_ids: bool = False,
     ) -> None:
         self.store, self.shapes, self.framework = store, tuple(shapes), framework
+        # int64 [N]: for a mixture of sources, the source of each graph.
+        self.source_ids: IntArray | None = None
         self.with_ids, separate = true_or_false("with_ids", with_ids), true_or_false("separate", separate)
         self._choices: dict[str, Any] = {"separate": separate, "as_stored": as_stored, "framework": framework}
         self.shape = self.shapes[-1] if self.shapes else None
@@ -107,6 +109,8 @@ class BatchView:
         if len(self._makers) > 1:
             shape_index = number_of_shape(self.shapes, shape_index_of(ids), graphs.totals.tolist())
         batch = self._makers[shape_index](graphs)
+        if self.source_ids is not None:
+            batch = with_source_ids(batch, torch.from_numpy(self.source_ids[graphs.positions]))
         if self.with_ids:
             return with_graph_ids(batch, torch.from_numpy(graphs.ids))
         if self._transform is None:
@@ -147,6 +151,24 @@ def with_graph_ids(batch: Any, ids: Tensor) -> Any:
         batch.graph_ids = ids
         return batch
     return (*batch, ids) if isinstance(batch, tuple) else (batch, ids)
+
+
+def with_source_ids(batch: Any, ids: Tensor, before_last: bool = False) -> Any:
+    """Return a batch with the sources of its graphs: as an element of a tuple, or as the attribute `source_ids`.
+
+    Padding has source 0, so that the values are valid indices. With `before_last`, the last element stays the last.
+    """
+    if isinstance(batch, PaddedBatch):
+        batch.source_ids = torch.zeros(len(batch.graph_mask), dtype=torch.int64, device="cpu")
+        batch.source_ids[: len(ids)] = ids
+        return batch
+    if is_pyg(batch):
+        batch.source_ids = ids
+        return batch
+    # A collate function of the user may return a tuple with names, which stays one element.
+    parts: Any = batch if type(batch) in (tuple, list) else (batch,)
+    at = len(parts) - before_last
+    return type(parts)((*parts[:at], ids, *parts[at:]))
 
 
 def is_one_id(ids: Any) -> bool:

@@ -26,6 +26,9 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LEGEND_ABOVE: dict[str, Any] = {
     "loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "frameon": False, "fontsize": "small"
 }  # fmt: skip
+# Colours of the graphs in a bar, in turn, which also differ in greyscale; and of padding.
+SLICES, PADDING = ("#0f4c81", "#2f93b5", "#8fd0c6"), "#8c959f"
+_WIDTH = 0.8
 # With the scale "auto", an axis is logarithmic if half of the graphs would share the first twelfth of a linear axis.
 _LONG_TAIL = 12
 
@@ -145,6 +148,32 @@ def set_whole(axis: Any) -> None:
 
 def _separate_thousands(axis: Any) -> None:
     axis.set_major_formatter(load("matplotlib.ticker").StrMethodFormatter("{x:,.0f}"))
+
+
+def draw_bars(ax: Any, batches: Sequence[Sequence[int]], slots: Sequence[int], padding: str) -> None:
+    """Draw each batch as a bar that stacks the sizes of its graphs, with padding up to its slots."""
+    for number, (batch, most) in enumerate(zip(batches, slots, strict=True)):
+        _fill(ax, number, [0], [most], padding)
+        # Filling the whole bar first, and then covering some graphs, keeps vector files small.
+        _fill(ax, number, [0], [sum(batch)], SLICES[0])
+        ends = np.cumsum(batch)
+        for first, colour in enumerate(SLICES[1 : len(batch)], 1):
+            chosen = slice(first, None, len(SLICES))
+            _fill(ax, number, (ends - batch)[chosen], ends[chosen], colour)
+    ax.set(xlim=(-0.6, len(batches) - 0.4), ylim=(0, 1.02 * max(slots)))
+
+
+def _fill(ax: Any, number: int, lows: Any, highs: Any, colour: str) -> None:
+    """Fill bar `number` from ``lows[i]`` to ``highs[i]`` for each i, as one path."""
+    left, right = number - _WIDTH / 2, number + _WIDTH / 2
+    corners = [
+        [(left, low), (left, high), (right, high), (right, low), (left, low)]
+        for low, high in zip(lows, highs, strict=True)
+    ]
+    path = load("matplotlib.path").Path
+    codes = [path.MOVETO, *[path.LINETO] * 3, path.CLOSEPOLY] * len(corners)
+    patch = load("matplotlib.patches").PathPatch(path(np.reshape(corners, (-1, 2)), codes), color=colour, linewidth=0)
+    ax.add_patch(patch)
 
 
 # Ending -> metadata to omit, because it holds the time or the library version.

@@ -16,7 +16,7 @@ import os
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,7 +32,19 @@ from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.search import LimitsSearch
 from dgl_tuplepack.tools import drawing
 
-__all__ = ["plot_distributions", "plot_fill", "plot_methods", "plot_search", "plot_sizes", "save_picture"]
+if TYPE_CHECKING:
+    # This import loads torch.
+    from dgl_tuplepack.sampling.description import Description
+
+__all__ = [
+    "plot_batches",
+    "plot_distributions",
+    "plot_fill",
+    "plot_methods",
+    "plot_search",
+    "plot_sizes",
+    "save_picture",
+]
 
 # Fraction of each axis that stays free at each end: about the width of one cell.
 _MARGIN = 0.012
@@ -314,6 +326,31 @@ def _scale(ax: Any, above: Any) -> None:
         span = max(above.max(), 0.1)
         ax.set_xlim(min(-0.03 * span, 1.3 * above.min()), 1.45 * span)
     ax.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,g}"))
+
+
+def plot_batches(description: Description, ax: Any = None) -> Any:
+    """Draw the first twelve batches as bars: each slice is a graph with its nodes, and grey is padding.
+
+    Parameters
+    ----------
+    description
+        The result of ``loader.describe()``.
+    """
+    ax = drawing.axes_or_new(ax, 6.4, 4.2)
+    batches, slots = [graphs for graphs, _ in description.first], [most for _, most in description.first]
+    drawing.draw_bars(ax, batches, slots, drawing.PADDING)
+    padding = 1 - sum(map(sum, batches)) / max(sum(slots), 1)
+    entries = (
+        (drawing.SLICES[0], "a graph (three colours in turn)"),
+        (drawing.PADDING, f"padding up to {max(slots):,} slots: {padding:.1%}"),
+    )
+    patches = [load("matplotlib.patches").Patch(color=colour, label=text) for colour, text in entries]
+    ax.set(xlabel="batch", ylabel="nodes", xticks=range(len(batches)), xticklabels=range(1, len(batches) + 1))
+    ax.tick_params(axis="x", length=0)
+    ax.spines[["top", "right"]].set_visible(False)
+    drawing.set_whole(ax.yaxis)
+    ax.legend(handles=patches, ncols=2, **drawing.LEGEND_ABOVE)
+    return ax
 
 
 # White markers with a black edge stand out on light and on dark dots.

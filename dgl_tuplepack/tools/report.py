@@ -25,7 +25,6 @@ from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.search import GRAPHS_PER_BATCH, search_for_batches
 from dgl_tuplepack.planning.sizes import components_of_kind
 from dgl_tuplepack.tools import plots
-from dgl_tuplepack.tools.batch_sizes import compare_batch_sizes, table_of, use_of
 from dgl_tuplepack.tools.drawing import axes_or_new, picture_bytes
 
 __all__ = ["write_report"]
@@ -33,20 +32,6 @@ __all__ = ["write_report"]
 # Size of a picture in inches; a desktop screen shows an inch as 96 pixels. On a phone, a picture is still readable at
 # two thirds of this size.
 _WIDTH, _HEIGHT = 5.2, 4.1
-# Python code on the page. The lines are short enough for a phone.
-_CODE = """\
-import dgl_tuplepack as tp
-
-{limits}loader = tp.packed_loader(
-    dataset,
-    {size},
-    seed={seed},{oversize}
-)
-for epoch in range(epochs):
-    loader.set_epoch(epoch)
-    for batch in loader:  # all of one shape
-        ...
-"""
 
 
 def write_report(
@@ -106,7 +91,7 @@ def write_report(
 def _page(findings: Mapping[str, Any], name: str, seed: int) -> str:
     """Return the HTML of the page; `findings` are the variables of its template."""
     jinja2, matplotlib = load("jinja2"), load("matplotlib")
-    # `finalize` makes names printable; the template's `|e` makes the Python code a Markup, which keeps its line breaks.
+    # `finalize` makes names printable.
     environment = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -121,22 +106,9 @@ def _page(findings: Mapping[str, Any], name: str, seed: int) -> str:
         matplotlib.rcdefaults()
         pictures = list(_pictures(findings))
     page: str = environment.from_string(template).render(
-        findings, name=name, pictures=pictures, use=_use(findings, seed), seed=seed, version=__version__
+        findings, name=name, pictures=pictures, seed=seed, version=__version__
     )
     return page
-
-
-def _use(findings: Mapping[str, Any], seed: int) -> str:
-    """Return Python code that loads the dataset in batches of the shape on the page."""
-    oversize = '\n    oversize="drop",' if findings["dropped"] else ""
-    search = findings["search"]
-    # `packed_loader(graphs_per_batch=...)` finds the advised limits again; other limits must be in the code.
-    if search.way == "graphs_per_batch" and findings["is_advised"]:
-        limits, size = "", f"graphs_per_batch={search.aim['graphs_per_batch']}"
-    else:
-        limits = f"limits = tp.{findings['limits']!r}\n"
-        size = f"limits=limits,\n    packs_per_batch={findings['packs_per_batch']}"
-    return _CODE.format(limits=limits, size=size, seed=seed, oversize=oversize)
 
 
 def _pictures(findings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -210,8 +182,6 @@ def _findings(
         packs = search.packs_per_batch
     else:
         packs = max(1, round(graphs * plan.num_packs / histogram.num_graphs))
-    compared = compare_batch_sizes(histogram, graphs)
-    headings, rows = table_of(compared, histogram.components)
     return {
         "histogram": histogram,
         # The median, the 99th percentile and the largest of each component.
@@ -221,11 +191,7 @@ def _findings(
         },
         "search": search, "limits": chosen, "is_advised": is_advised, "packs_per_batch": packs,
         "plans": plans, "plan": plan, "dropped": dropped,
-        # The padded shape of the batches that the example code on the page loads.
-        "shape": padded_shape(chosen, packs) | {"graphs": packs * (chosen.graphs or plan.max_graphs) + 1},
         "batchings": _batchings(histogram, graphs, plan, packs, seed),
-        "graphs_tried": compared["graphs_tried"], "headings": headings, "batch_sizes": rows, "batch_size": graphs,
-        "use_of_sizes": use_of(graphs),
     }  # fmt: skip
 
 

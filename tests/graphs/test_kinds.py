@@ -209,6 +209,7 @@ def test_commands_take_every_path(given: dict[str, Any], which: str, run: Run, t
     histogram = tp.SizeHistogram.from_sizes(tp.GraphSizes(np.array(ROWS)))
     histogram.save(tmp_path / "h.json")
     assert done(run, "sizes", given[which], "--csv") == done(run, "sizes", tmp_path / "h.json", "--csv")
+    assert json.loads(done(run, "inspect", given[which], "--batch-size", 2, "--json"))["num_bytes"] > 0
     done(run, "preprocess", given[which], "-o", tmp_path / "one", *OF_A_PACK)
     assert arrays_of(tp.GraphStore(tmp_path / "one")) == arrays_of(given["store"])
 

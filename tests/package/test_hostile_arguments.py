@@ -134,6 +134,17 @@ CALLS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
         tp.packed_loader,
         {"source": GRAPHS, "graphs_per_batch": 1, "splits": {"train": [0]}, "shuffle": ("train",), "plan": {}},
     ),
+    "packed_loader of a mixture": (
+        tp.packed_loader,
+        {"source": {"a": GRAPHS, "b": GRAPHS}, "batch_size": 3, "shares": {"a": 1, "b": 1.5}, "share_of": "graphs"},
+    ),
+    "packed_loader of a mixture by its sizes": (
+        tp.packed_loader, {"source": {"a": GRAPHS, "b": GRAPHS}, "graphs_per_batch": 3, "temperature": 2},
+    ),
+    "packed_loader of shares": (
+        lambda name, share: tp.packed_loader({"a": GRAPHS, "b": GRAPHS}, 3, shares={"b": 1} | under(name, share)),
+        {"name": "a", "share": 1},
+    ),
     "PackBatchSampler.set_epoch": (tp.PackBatchSampler(SIZES, LIMITS).set_epoch, {"epoch": 1, "skip": 0}),
     "PackedLoader.load_state_dict": (tp.packed_loader(GRAPHS, 2).load_state_dict, {"state": {}}),
     "StreamPacker": (
@@ -160,6 +171,9 @@ ALLOWED: dict[str, set[str]] = {
     "whole": {"0-d tensor"},
     "from 0": {"zero", "beyond int64", "0-d tensor"},
     "real": {"beyond int64", "zero", "half"},
+    "temperature": {"beyond int64", "half"},
+    # Three graphs come at most twice in two batches.
+    "share": {"half"},
     "truth": {"true"},
     "choice": set(),
     "path": set(),
@@ -192,7 +206,8 @@ KINDS = {
     "feature_fill": "any", "cover_padding": "truth", "idtype": "choice", "sort_edges": "truth", "items": "graphs",
     "item": "any", "label": "any", "batch": "choice", "with_labels": "truth", "index": "any",
     "size": "from 0", "count": "whole", "as_stored": "truth", "separate": "truth",
-    "compact": "truth", "overwrite": "truth",
+    "compact": "truth", "overwrite": "truth", "shares": "choice", "share_of": "choice", "temperature": "temperature",
+    "share": "share",
 }  # fmt: skip
 # Arguments of the same name, of another kind.
 OTHERS = {

@@ -146,7 +146,7 @@ def test_wrong_weights_are_refused(kind: str) -> None:
             sampler_of(kind, weights)
     with refused(SamplerError, "shuffle=False"):
         sampler_of(kind, shuffle=False)
-    with refused(SamplerError, "leave out plan, content"):
+    with refused(SamplerError, "leave out", "plan, content"):
         tp.PackBatchSampler(tp.GraphSizes(SIZES), LIMITS, weights=WEIGHTS, content="resample")
 
 

@@ -22,6 +22,8 @@ COMMANDS: dict[str, Any] = vars(typer.main.get_command(app))["commands"]
 # Options that may differ between commands, and the reason.
 DIFFERENT = {
     "--out": "each command writes another kind of file or folder; only names of finished results are defaults",
+    "--batch-size": "inspect has a default; preprocess stores a shape only if it is asked to",
+    "--graphs-per-batch": "inspect shows exact batches unless it is asked for packs",
     "SOURCE": "preprocess reads several sources; it, chunk and partition read only sources of graphs",
     "STORE": "info needs none with --system",
 }
@@ -63,7 +65,7 @@ def test_one_thing_has_one_name() -> None:
 
 def test_every_file_or_folder_that_a_command_writes_is_its_out() -> None:
     writing = {command: parameter.opts for command, name, parameter in parameters() if name == "--out"}
-    assert set(writing) == {"sizes", "plan", "preprocess", "plot", "report", "demo", "chunk", "partition"}
+    assert set(writing) == {"inspect", "sizes", "plan", "preprocess", "plot", "report", "demo", "chunk", "partition"}
     assert all(options == ["--out", "-o"] for options in writing.values())
     assert {name for _, name, parameter in parameters() if "write" in parameter.help.lower()} == {"--out"}
 
@@ -106,7 +108,7 @@ def test_tables_keep_numbers_and_marks_whole_at_60_columns(run: Run, monkeypatch
         assert {number for number in numbers if number not in words} == set(), done.out
 
 
-@pytest.mark.parametrize("command", ["sizes", "plan", "report", "plot sizes"])
+@pytest.mark.parametrize("command", ["inspect", "sizes", "plan", "report", "plot sizes"])
 def test_a_file_whose_folder_is_absent_is_refused_before_the_source_is_read(
     run: Run, command: str, tmp_path: Path
 ) -> None:

@@ -63,6 +63,7 @@ def test_without_torch_one_line_says_what_is_missing(tmp_path: Path) -> None:
     before = sorted(tmp_path.rglob("*"))
     runs = (
         ["preprocess", "store", "--out", "out"], ["info", "store"], ["verify", "store"], ["sizes", "store"],
+        ["inspect", "store"],
         ["report", "store", "--out", "report.html"], ["demo", "--out", "out"],
         ["chunk", "store", "--out", "out"], ["partition", "store", "--out", "out", "--parts", "2"],
     )  # fmt: skip

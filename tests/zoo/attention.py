@@ -14,6 +14,7 @@ from torch.nn.functional import elu, leaky_relu
 from torch_geometric import nn as gnn
 from torch_geometric.utils import degree, scatter, softmax
 
+import dgl_tuplepack as tp
 from tests.zoo.items import FAR, MOST_NODES
 from tests.zoo.parts import AtomModel, BondModel, perceptron
 
@@ -88,57 +89,23 @@ class PygAttentiveFP(BondModel):
         return self.layers(self.encode(data.x), data.edge_index, self.encode_edges(data.edge_attr), data.batch)
 
 
-# Rows of a batch as a dense tensor with a fixed number of slots for each graph, and back.
-
-
-class Dense:
-    """The place of each node of a batch in ``[B, most]``; nodes beyond, which only padding has, share an extra row.
-
-    Attributes
-    ----------
-    real
-        Bool ``[B, most]``, True for slots of nodes.
-    """
-
-    def __init__(self, graph: Any, most: int) -> None:
-        counts = graph.batch_num_nodes()
-        self.graphs, self.most = len(counts), most
-        first = dgl.broadcast_nodes(graph, (counts.cumsum(0) - counts).unsqueeze(1))[:, 0]
-        slots = dgl.broadcast_nodes(graph, torch.arange(self.graphs, device=counts.device).unsqueeze(1))[:, 0]
-        place = torch.arange(len(slots), device=counts.device) - first
-        self.index = torch.where(place < most, slots * most + place, self.graphs * most)
-        self.real = torch.arange(most, device=counts.device) < counts.unsqueeze(1)
-
-    def spread(self, rows: Tensor) -> Tensor:
-        """Return ``[B, most, ...]``, with 0 where no node is."""
-        flat = rows.new_zeros(self.graphs * self.most + 1, *rows.shape[1:]).index_add(0, self.index, rows)
-        return flat[:-1].view(self.graphs, self.most, *rows.shape[1:])
-
-    def gather(self, values: Tensor) -> Tensor:
-        """Return the rows of the nodes; those beyond have that of the last slot."""
-        flat = values.flatten(0, 1)
-        return flat[self.index.clamp(max=len(flat) - 1)]
-
-
 # GraphGPS: a convolution and attention among all nodes in each layer (Rampasek et al., arXiv 2205.12454).
 
 GPS_HEADS = 2
 
 
 class DglGpsLayer(nn.Module):
-    """Attention has a fixed number of slots for each graph, so its shapes do not depend on data."""
-
     def __init__(self, width: int) -> None:
         super().__init__()
         self.conv, self.mlp = GINEConv(perceptron(width)), perceptron(width)
-        self.attention = nn.MultiheadAttention(width, GPS_HEADS, batch_first=True)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.norm_local, self.norm_global, self.norm = (nn.BatchNorm1d(width) for _ in range(3))
 
-    def forward(self, graph: Any, dense: Dense, h: Tensor, e: Tensor) -> Tensor:
+    def forward(self, graph: Any, h: Tensor, e: Tensor) -> Tensor:
         local = self.norm_local(h + self.conv(graph, h, e))
-        slots = dense.spread(h)
-        seen, _ = self.attention(slots, slots, slots, key_padding_mask=~dense.real, need_weights=False)
-        both = local + self.norm_global(h + dense.gather(seen))
+        q, k, v = self.qkv(h).unflatten(1, (3, GPS_HEADS, -1)).unbind(1)
+        seen = tp.nn.attention(q, k, v, graph, MOST_NODES)
+        both = local + self.norm_global(h + self.out(seen.flatten(1)))
         return self.norm(both + self.mlp(both))
 
 
@@ -148,9 +115,9 @@ class DglGraphGPS(BondModel):
         self.mean, self.head = AvgPooling(), nn.Linear(width, 1)
 
     def forward(self, graph: Any) -> Tensor:
-        h, e, dense = self.encode(graph.ndata["feat"]), self.encode_edges(graph.edata["feat"]), Dense(graph, MOST_NODES)
+        h, e = self.encode(graph.ndata["feat"]), self.encode_edges(graph.edata["feat"])
         for layer in self.layers:
-            h = layer(graph, dense, h, e)
+            h = layer(graph, h, e)
         return self.head(self.mean(graph, h))
 
 
@@ -187,18 +154,14 @@ class DglGraphormer(AtomModel):
         return GraphormerLayer(width, 2 * width, BIASED_HEADS, norm_first=True, dropout=0.0, attn_dropout=0.0)
 
     def forward(self, graph: Any) -> Tensor:
-        dense = Dense(graph, MOST_NODES)
         degrees = graph.in_degrees().clamp(max=MOST_EDGES)
-        h = dense.spread(self.encode(graph.ndata["feat"]) + self.degrees(degrees))
-        bias = self.biases(dense.spread(graph.ndata["distance"]))
-        # A graph without nodes attends to an empty slot.
-        hidden = ~dense.real
-        hidden[:, 0] = False
-        mask = hidden.unsqueeze(1).expand(-1, MOST_NODES, -1)
+        rows = tp.nn.dense(self.encode(graph.ndata["feat"]) + self.degrees(degrees), graph, MOST_NODES)
+        h, real = rows.values, rows.mask.unsqueeze(2)
+        bias = self.biases(tp.nn.dense(graph.ndata["distance"], graph, MOST_NODES).values)
+        mask = ~rows.attn_mask[:, 0].expand(-1, MOST_NODES, -1)
         for layer in self.layers:
             h = layer(h, bias, mask)
-        total = (self.norm(h) * dense.real.unsqueeze(2)).sum(1)
-        return self.head(total / dense.real.sum(1, keepdim=True).clamp(min=1))
+        return self.head((self.norm(h) * real).sum(1) / real.sum(1).clamp(min=1))
 
 
 class PygBiasedLayer(nn.Module):

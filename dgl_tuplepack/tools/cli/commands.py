@@ -2,8 +2,9 @@
 
 How data flows: `main` (`__init__.py`) calls `run`, which calls Typer with `sys.argv`. `options.py` defines and parses
 the options that commands share. `sources.py` opens SOURCE, as a `Source` of graphs or as a `SizeHistogram`. Commands
-call public functions: those in `planned.py` search for limits and pack, those in `store.py` write and check data on
-disk, and those in `pictures.py` draw (`../plots.py`) or write a page (`../report.py`). Results become plain data, which
+call public functions: `inspection.py` describes batches, those in `planned.py` search for limits and pack, those in
+`store.py` write and check data on disk, and those in `pictures.py` draw (`../plots.py`) or write a page
+(`../report.py`). Results become plain data, which
 `output.py` prints as tables for people, or as JSON or CSV. An error becomes one line and an exit code.
 
 Every run of the command line imports all commands, so a command imports torch or DGL only inside its function.
@@ -27,6 +28,7 @@ from dgl_tuplepack._core.optional import EXTRAS, load, missing
 from dgl_tuplepack._version import __version__
 from dgl_tuplepack.errors import LimitsError, MethodError, TuplepackError
 from dgl_tuplepack.tools.cli import options
+from dgl_tuplepack.tools.cli.inspection import inspect
 from dgl_tuplepack.tools.cli.output import note, print_json
 from dgl_tuplepack.tools.cli.pictures import plot, report
 from dgl_tuplepack.tools.cli.planned import limits, plan
@@ -71,7 +73,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]}, cls=_with_plain_flags(TyperGroup),
 )  # fmt: skip
 _PANELS = {
-    "From sizes to batches": (sizes, limits, plan, preprocess, info, verify),
+    "From sizes to batches": (inspect, sizes, limits, plan, preprocess, info, verify),
     "For dgl.distributed": (chunk, partition),
     "Pictures and a demo": (plot, report, demo),
 }

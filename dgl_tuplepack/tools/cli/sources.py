@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
+import numpy as np
 import typer
 
 from dgl_tuplepack.errors import FormatError
@@ -12,6 +13,7 @@ from dgl_tuplepack.graphs.readers.kinds import Counted, resolve
 from dgl_tuplepack.graphs.readers.ogb_folder import folder_of
 from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.planning.histogram import SizeHistogram, load_example, quantiles
+from dgl_tuplepack.planning.sizes import GraphSizes
 from dgl_tuplepack.tools.cli import options
 from dgl_tuplepack.tools.cli.options import COUNTED, NAMED
 from dgl_tuplepack.tools.cli.output import print_csv, print_table, save_to
@@ -21,17 +23,28 @@ _EXAMPLE = "example:"
 
 def read_histogram(source: str, root: Path | None = None, split: str | None = None) -> SizeHistogram:
     """Return the histogram of all graphs of a SOURCE, or of the graphs of its split `split`."""
-    opened = open_source(source, root)
     if split is None:
-        return opened.histogram()
+        return open_source(source, root).histogram()
+    # Leave out `graph_classes`: its indices would be positions in the split, not ids in the dataset.
+    return SizeHistogram.from_sizes(read_sizes(source, root, split)[0]).without_ids()
+
+
+def read_sizes(source: str, root: Path | None, split: str | None) -> tuple[GraphSizes, Source, bool]:
+    """Return the sizes of the graphs of a SOURCE or of its split `split`, the opened SOURCE, and whether it has ids."""
+    opened = open_source(source, root)
     if isinstance(opened, Counted):
-        _refuse_option(source, "--split")
+        if split is not None:
+            _refuse_option(source, "--split")
+        histogram = opened.histogram()
+        sizes = GraphSizes(np.repeat(histogram.sizes, histogram.counts, axis=0), histogram.components)
+        return sizes, opened, False
     sizes, splits = opened.sizes(), opened.splits()
+    if split is None:
+        return sizes, opened, True
     if split not in splits:
         advice = f"choose one of {', '.join(splits)}, or leave --split out" if splits else "leave --split out"
         raise typer.BadParameter(f"{source} has no split {split!r}; {advice}.")
-    # Leave out `graph_classes`: its indices would be positions in the split, not ids in the dataset.
-    return SizeHistogram.from_sizes(sizes.take(splits[split])).without_ids()
+    return sizes.take(splits[split]), opened, True
 
 
 def open_source(source: str, root: Path | None = None, settings: dict[str, Any] | None = None) -> Source:
