@@ -30,9 +30,10 @@ def test_a_tutorial_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         for remaining in (3, 2, 1, 0):
             try:
-                # Torch's compiler looks for global names in modules that Python knows.
-                monkeypatch.setitem(sys.modules, "tutorial", types.ModuleType("tutorial"))
-                exec(compile(shortened, str(path), "exec"), vars(sys.modules["tutorial"]))
+                # Torch's compiler looks for global names in modules that Python knows, and remembers these by name.
+                name = f"tutorial_{path.stem}"
+                monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+                exec(compile(shortened, str(path), "exec"), vars(sys.modules[name]))
                 break
             except subprocess.CalledProcessError as error:
                 if ABORTED not in error.stderr or not remaining:
