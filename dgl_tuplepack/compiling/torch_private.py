@@ -277,7 +277,21 @@ def keep_no_bools(graph: Graph) -> int:
     for node in masks:
         # Nodes with equal `ac_graph_id` belong to one region that is recomputed.
         node.meta.update(recompute=CheckpointPolicy.MUST_RECOMPUTE, ac_graph_id=0)
-    return len(random) + len(masks)
+    return len(random) + len(masks) + _keep_what_buffers_gave(graph)
+
+
+def _keep_what_buffers_gave(graph: Graph) -> int:
+    """Mark what is made of tensors that the graph writes to; return its number.
+
+    The backward pass could make it again, but of the new values, so that gradients would be wrong, as of a weight that
+    a counter in the forward pass sets.
+    """
+    writes = [node for node in graph.nodes if node.target is torch.ops.aten.copy_.default]
+    written = {node.args[0] for node in writes}
+    made = [node for node in graph.nodes if node not in writes and written.intersection(node.all_input_nodes)]
+    for node in made:
+        node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+    return len(made)
 
 
 def _cheap_masks(graph: Graph) -> Iterator[Node]:

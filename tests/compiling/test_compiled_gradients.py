@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -174,3 +175,33 @@ def test_draws_keep_their_order():
     torch.manual_seed(0)
     for each, shape in zip(found, ((4, 3), (7,), (4, 3)), strict=True):
         assert torch.equal(each, torch.rand(shape))
+
+
+class Warmed(torch.nn.Module):
+    """A weight that a counter in the forward pass sets, and a moving mean."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 3).double()
+        self.register_buffer("calls", torch.tensor(0))
+        self.register_buffer("mean", torch.ones(3, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        out = self.layer(x)
+        self.mean.mul_(0.9).add_(0.1 * out.detach().mean(0))
+        return out * (self.calls - 2).clamp(min=0) * self.mean
+
+
+@pytest.mark.slow
+def test_the_backward_pass_has_the_values_that_buffers_had() -> None:
+    """Torch computes them again in the backward pass, of the buffers that the forward pass has changed by then."""
+    torch.manual_seed(0)
+    plain, x = Warmed(), torch.randn(5, 3, dtype=torch.float64)
+    compiled = tp.compile(copy.deepcopy(plain), check=False)
+    for _ in range(6):
+        for model in (plain, compiled):
+            model.zero_grad()
+            model(x).sum().backward()
+        for one, other in zip(plain.parameters(), compiled.parameters(), strict=True):
+            torch.testing.assert_close(one.grad, other.grad, rtol=1e-10, atol=1e-12)
