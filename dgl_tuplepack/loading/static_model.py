@@ -199,7 +199,14 @@ class StaticCalls:
         inputs = Inputs(self._names, args, kwargs, self.shapes, self._coordinates)
         call = self._call_for(inputs)
         if call is None:
-            return self._forward(*args, **kwargs)
+            result = self._forward(*args, **kwargs)
+            if self._has_refused_nodes(inputs):
+                # The model itself adds self-loops, for example.
+                self._say_plain(
+                    "it has nodes without incoming edges, which a layer refuses; give allow_zero_in_degree=True to the "
+                    "layer, or add self-loops to the dataset"
+                )
+            return result
         captured = call(inputs)
         for (i, t, name), value in captured.written.items():
             if isinstance(value, GraphAt):
@@ -225,8 +232,8 @@ class StaticCalls:
             return None
         if self._masking is None:
             self._masking = Masking(self._model)
-        if self._masking.refuses_lonely_nodes and any(graph.has_lonely_nodes() for graph in inputs.graphs):
-            # The plain model refuses nodes without incoming edges, with the message of DGL.
+        if self._has_refused_nodes(inputs):
+            # The plain model raises the message of DGL.
             return None
         self._set_spacings(inputs)
         fitting = self._fitting(inputs, self._masking.needs_edges or _has_small_range(inputs))
@@ -251,6 +258,11 @@ class StaticCalls:
                 call = self._calls.setdefault(key, made)
         inputs.paddings, inputs.rows = paddings, rows
         return call
+
+    def _has_refused_nodes(self, inputs: Inputs) -> bool:
+        """Return whether there are nodes without incoming edges, and a layer that refuses them."""
+        refuses = self._masking is not None and self._masking.refuses_lonely_nodes
+        return refuses and any(graph.has_lonely_nodes() for graph in inputs.graphs)
 
     def _set_spacings(self, inputs: Inputs) -> None:
         """Let edges of padding be as long as real ones, if graphs have positions."""

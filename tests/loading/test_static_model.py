@@ -210,6 +210,16 @@ def sampler_of(graphs, batch_size=6):
     return tp.StaticBatchSampler(graphs, batch_size)
 
 
+def test_a_model_that_adds_the_edges_of_such_nodes_runs_plain_with_a_warning():
+    graphs = graphs_of(tree, [4, 5, 6, 4])
+    assert not graphs[0].in_degrees().all()
+    model = Model(lambda m, g: m.conv(dgl.add_self_loop(g), g.ndata["x"]), conv=layers.GraphConv(8, 8))
+    compiled = tp.compile(model, tp.StaticBatchSampler(graphs, 2), **EAGER)
+    with pytest.warns(UserWarning, match="allow_zero_in_degree"):
+        found = compiled(dgl.batch(graphs[:2]))
+    torch.testing.assert_close(found, model(dgl.batch(graphs[:2])), rtol=0, atol=0)
+
+
 def test_a_batch_that_does_not_fit_runs_plain_with_one_warning():
     model = Model(of_graphs)
     compiled = tp.compile(model, sampler_of(GRAPHS), **EAGER)
