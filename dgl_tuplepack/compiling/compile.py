@@ -40,7 +40,7 @@ from dgl_tuplepack.compiling.signatures import (
     signature_of,
     tensors_of,
 )
-from dgl_tuplepack.compiling.torch_versions import OLDEST, release_of, remark_on
+from dgl_tuplepack.compiling.torch_versions import OLDEST, bug_of, release_of, remark_on
 from dgl_tuplepack.errors import CompileError
 from dgl_tuplepack.graphs.named import is_graph
 
@@ -407,6 +407,9 @@ class CompiledFunction:
             self._compiled = self._function
         elif found.difference:
             text = f"torch {torch.__version__} compiles {self._name} wrongly: {found.difference}"
+            fuses = self._inductor_options.get(torch_private.FUSION_OPTION) != 1
+            if fuses and (bug := bug_of(torch.__version__)):
+                text += f" (known bug of this torch: {bug})"
             if self._check != "warn":
                 raise CompileError(
                     f"{text}; call the function itself, as check='warn' does, try another version of torch, or "
