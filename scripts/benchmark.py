@@ -8,6 +8,7 @@ from benchmarks import (
     attention,
     balance,
     batches,
+    compare,
     costs,
     exact,
     forces,
@@ -28,7 +29,7 @@ from benchmarks import (
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Benchmarks of dgl_tuplepack.")
 MODULES = (
     packing, ablation, latency, batches, exact, weights, balance, loading, costs, training, attention, lists, zoo,
-    forces, ranks, pyg, shards, partition, gpu,
+    forces, ranks, pyg, shards, partition, gpu, compare,
 )  # fmt: skip
 for module in MODULES:
     app.add_typer(module.app)

@@ -119,7 +119,7 @@ def test_the_readme_s_two_lines_train_on_one_shape(number: int, monkeypatch: pyt
     names = trained(diff, "+")
     loader = names["loader"]
     assert len(loader) == 9
-    assert {each.batch_size if number == 0 else each.num_graphs for each in map(graph_of, loader)} == {64, 540 - 8 * 64}
+    assert {each.num_graphs if number == 0 else each.batch_size for each in map(graph_of, loader)} == {64, 540 - 8 * 64}
     # One call was compiled, so all batches had one shape.
     assert len(names["model"]._static_calls._calls) == 1
     assert names["layer"].weight.grad.isfinite().all()
