@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -96,11 +97,21 @@ numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
 numpydoc_xref_param_type = False
 
+
+def forget_tutorial(gallery_conf: dict[str, Any], name: str) -> None:
+    """Let torch forget the last tutorial: all run in one process as `__main__`, which torch keeps by name."""
+    from torch._dynamo.symbolic_convert import _import_module
+
+    _import_module.cache_clear()
+    for module in [*sys.modules.values()]:
+        if "__import___main__" in vars(module):
+            delattr(module, "__import___main__")
+
+
 sphinx_gallery_conf = {
     "examples_dirs": "tutorials",
     "gallery_dirs": "gallery",
-    # Executing them takes minutes: `python3 scripts/run.py docs --tag full`.
-    "plot_gallery": tags.has("full"),  # type: ignore[name-defined]  # noqa: F821
+    "reset_modules": ("matplotlib", forget_tutorial),
     "filename_pattern": r"\.py$",
     "abort_on_example_error": True,
     "within_subsection_order": "FileNameSortKey",

@@ -4,7 +4,7 @@
     python3 scripts/run.py [--without-dgl | --newest] tests [options of pytest]
     python3 scripts/run.py [--without-dgl | --newest] docs [options of sphinx]
 
-`docs` builds the site in docs/_build; `docs --tag full` also runs its tutorials.
+`docs` runs the tutorials, and builds the site in docs/_build.
 
 DGL has wheels for Python 3.11 on common machines. Elsewhere, or with --without-dgl, the script installs everything but
 DGL. The demo then runs on PyG, and only tests that need no DGL run, including the JAX tests. So it is with

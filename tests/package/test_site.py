@@ -25,6 +25,9 @@ from tests.support.browser import chromium, requests_of, show
 pytestmark = [pytest.mark.slow, pytest.mark.processes, pytest.mark.dgl]
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+# What torch 2.13 prints if it aborts at the exit of a process that has trained with gloo, as a tutorial does. On a busy
+# machine, a script without this package, which only uses DistributedDataParallel, does so in every fifth run.
+ABORTED = "terminate called without an active exception"
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +49,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
             shutil.copy(DOCS.parent / "CONTRIBUTING.md", sources.parent)
             options = ["--fail-on-warning", "--keep-going", "--quiet"]
             command = [sys.executable, "-m", "sphinx", *options, str(sources), str(pages)]
-            done = subprocess.run(command, capture_output=True, text=True, cwd=DOCS.parent)
+            for _ in range(4):
+                done = subprocess.run(command, capture_output=True, text=True, cwd=DOCS.parent)
+                if ABORTED not in done.stderr:
+                    break
             (base / "site.log").write_text(f"{done.returncode}\n{done.stderr}")
     code, _, messages = (base / "site.log").read_text().partition("\n")
     assert code == "0", messages
@@ -117,6 +123,17 @@ def test_the_reference_has_every_command_and_option(site: Path) -> None:
                 assert option in section, f"{name} {option}"
 
 
+def test_tutorials_show_output_and_pictures(site: Path) -> None:
+    tutorials = sorted((DOCS / "tutorials").glob("*.py"))
+    assert len(tutorials) >= 4
+    gallery = (site / "gallery" / "index.html").read_text(encoding="utf-8")
+    for tutorial in tutorials:
+        page = (site / "gallery" / f"{tutorial.stem}.html").read_text(encoding="utf-8")
+        assert "sphx-glr-script-out" in page
+        assert f"sphx_glr_{tutorial.stem}_001.png" in page
+        assert f"sphx_glr_{tutorial.stem}_thumb.png" in gallery
+
+
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     with chromium(tmp_path_factory.mktemp("profile")) as opened:
@@ -185,21 +202,16 @@ def test_removed_lines_are_red_and_added_lines_green(driver: Any, site: Path, sc
     assert (sum(page) < 3 * 128) == (scheme == "dark")
 
 
-# Every page of the first steps; the code of other pages may scroll.
-FITTING = (
-    "index", "quickstart", "howto/two-lines", "migrate/pyg", "migrate/dgl", "troubleshooting", "assistants",
-    "howto/processes", "howto/lightning", "howto/evaluation", "howto/positions", "gallery/1_two_lines",
-)  # fmt: skip
-
-
-def test_code_of_the_first_steps_fits_its_column(driver: Any, site: Path) -> None:
+def test_code_fits_its_column(driver: Any, site: Path) -> None:
+    """Apart from the reference, whose signatures may scroll."""
     wide = []
-    for name in FITTING:
-        show(driver, site / f"{name}.html", 1280)
-        script = "return [...document.querySelectorAll('pre')].filter(e => e.scrollWidth > e.clientWidth).length"
-        if driver.execute_script(script):
-            wide.append(name)
-    assert not wide
+    for page in pages_of(site):
+        if "reference" not in page.parts:
+            show(driver, page, 1280)
+            script = """return [...document.querySelectorAll('pre')].filter(e => e.scrollWidth > e.clientWidth)
+                .map(each => each.innerText.split('\\n').sort((a, b) => b.length - a.length)[0])"""
+            wide += [f"{page.stem}: {line}" for line in driver.execute_script(script)]
+    assert not wide, "\n".join(wide)
 
 
 def test_symptoms_lead_to_their_sections_on_a_phone(driver: Any, site: Path) -> None:

@@ -82,8 +82,8 @@ for epoch in range(loader.sampler.epoch, 2):
         break
 
 if rank == 0:
-    states = {"model": plain.state_dict(), "optimiser": optimiser.state_dict(), "loader": loader.state_dict()}
-    torch.save(states, checkpoint)
+    named = {"model": plain, "optimiser": optimiser, "loader": loader}
+    torch.save({name: each.state_dict() for name, each in named.items()}, checkpoint)
 (folder / f"seen-{stop_after}-{rank}.json").write_text(json.dumps(seen))
 dist.destroy_process_group()
 """
@@ -118,10 +118,12 @@ tp.GraphStore.write(folder / "store", dataset)
 
 def train(stop_after):
     """Run the script with two processes; return the batches that each of them got."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0"]
-    arguments = ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", str(folder / "train.py"), str(folder)]
-    subprocess.run([*command, *arguments, str(stop_after)], check=True, capture_output=True)
-    return [json.loads((folder / f"seen-{stop_after}-{rank}.json").read_text()) for rank in range(2)]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
+    command += ["--master-port=0", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
+    command += [str(folder / "train.py"), str(folder), str(stop_after)]
+    subprocess.run(command, check=True, capture_output=True)
+    files = [folder / f"seen-{stop_after}-{rank}.json" for rank in range(2)]
+    return [json.loads(file.read_text()) for file in files]
 
 
 before = train(stop_after=5)
@@ -133,7 +135,8 @@ print([len(rank) for rank in before], "steps, then", [len(rank) for rank in afte
 # -----------------------------------
 
 for epoch in range(2):
-    ids = [i for rank in (*before, *after) for when, graphs, _ in rank for i in graphs if when == epoch]
+    batches = [batch for rank in (*before, *after) for batch in rank]
+    ids = [i for when, graphs, _ in batches for i in graphs if when == epoch]
     assert sorted(ids) == list(range(num_graphs))
     print(f"epoch {epoch}: {len(ids)} graphs, each once, over 2 processes and 2 runs")
 

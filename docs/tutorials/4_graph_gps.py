@@ -36,7 +36,8 @@ def ring(number):
     steps = (marked[0] - marked[1]).abs()
     edge_index = torch.cat([one_way, one_way.flip(0)], 1)
     distance = torch.minimum(steps, number - steps) / number
-    return Data(x=x, edge_index=edge_index, edge_attr=torch.zeros(2 * number, 1), y=distance.view(1, 1))
+    edge_attr = torch.zeros(2 * number, 1)
+    return Data(x=x, edge_index=edge_index, edge_attr=edge_attr, y=distance.view(1, 1))
 
 
 dataset = [ring(int(number)) for number in torch.randint(6, 30, (num_graphs,))]
@@ -69,8 +70,10 @@ class GpsLayer(torch.nn.Module):
     def __init__(self, width, heads):
         super().__init__()
         self.conv = GINEConv(network(width), edge_dim=1)
-        self.heads, self.qkv, self.out = heads, torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
-        self.norms, self.mlp = torch.nn.ModuleList(torch.nn.BatchNorm1d(width) for _ in range(3)), network(width)
+        self.heads, self.qkv = heads, torch.nn.Linear(width, 3 * width)
+        self.out = torch.nn.Linear(width, width)
+        self.norms = torch.nn.ModuleList(torch.nn.BatchNorm1d(width) for _ in range(3))
+        self.mlp = network(width)
 
     def forward(self, x, data, max_nodes):
         """Return the new rows of the nodes."""
@@ -83,7 +86,8 @@ class GpsLayer(torch.nn.Module):
 
 def network(width):
     """Return two linear layers."""
-    return torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.ReLU(), torch.nn.Linear(width, width))
+    first, last = torch.nn.Linear(width, width), torch.nn.Linear(width, width)
+    return torch.nn.Sequential(first, torch.nn.ReLU(), last)
 
 
 class GraphGPS(torch.nn.Module):

@@ -45,7 +45,8 @@ class Molecules(torch.utils.data.Dataset):
 
     def __init__(self):
         order = rng.permutation(num_graphs).tolist()
-        self.splits = {"train": order[: num_graphs * 8 // 10], "valid": order[num_graphs * 8 // 10 :]}
+        number = num_graphs * 8 // 10
+        self.splits = {"train": order[:number], "valid": order[number:]}
 
     def __len__(self):
         return num_graphs
@@ -57,7 +58,7 @@ class Molecules(torch.utils.data.Dataset):
 molecules = Molecules()
 folder = Path(tempfile.mkdtemp()) / "molecules"
 made = tp.preprocess(molecules, folder, batch_size=64)
-print(made)
+print(made.limits)
 
 # %%
 # What is in the folder
@@ -115,7 +116,7 @@ def seconds(batches):
 
 train = store.subset(store.splits["train"])
 ways = {
-    "PyG's loader, list": DataLoader([dataset[i] for i in molecules.splits["train"]], batch_size=64),
+    "PyG's loader, list": DataLoader([dataset[i] for i in store.splits["train"]], batch_size=64),
     "tp.pyg.DataLoader, store": tp.pyg.DataLoader(train, batch_size=64),
     "packed_loader, store": loaders["train"],
 }
