@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 import sys
 from collections.abc import Iterator
 from functools import cached_property
@@ -169,6 +170,11 @@ def add_commands(app: Sphinx, page: str, source: list[str]) -> None:
         source[0] += "\n".join(command_line())
 
 
+def link_tutorials(app: Sphinx, page: str, source: list[str]) -> None:
+    """Let links to the scripts of tutorials, which the repository has, lead to their pages."""
+    source[0] = re.sub(r"\]\([./]*tutorials/(\w+)\.py\)", r"](/gallery/\1.rst)", source[0])
+
+
 def setup(app: Sphinx) -> None:
     """Register the page about the command line, and remove the pages of former names."""
     for page in Path(app.srcdir, "reference", "generated").glob("*.rst"):
@@ -176,3 +182,4 @@ def setup(app: Sphinx) -> None:
     app.add_directive("autosummary", Summary, override=True)
     app.connect("object-description-transform", shorten_names)
     app.connect("source-read", add_commands)
+    app.connect("source-read", link_tutorials)

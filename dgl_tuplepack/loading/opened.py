@@ -21,7 +21,13 @@ from dgl_tuplepack._core.optional import load
 from dgl_tuplepack._core.progress import notice
 from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.batches.collate import CollatedView, PaddedCollate
-from dgl_tuplepack.errors import FormatError, GraphTooLargeError, InputError, SchemaError, SizesError
+from dgl_tuplepack.errors import (
+    FormatError,
+    GraphTooLargeError,
+    InputError,
+    SchemaError,
+    SizesError,
+)
 from dgl_tuplepack.graphs.build import chosen_from, ids_in
 from dgl_tuplepack.graphs.build import schema_of as schema_of_example
 from dgl_tuplepack.graphs.items import (
@@ -283,7 +289,11 @@ def sources_of(
     wrong = [name for name in source if not isinstance(name, str)]
     if wrong:
         raise InputError(f"the names in a mapping of sources must be strings, but one is {shown(wrong[0])}.")
-    return {name: opened(each, in_memory, is_plain, declared) for name, each in source.items()}
+    found = {name: opened(each, in_memory, is_plain, declared) for name, each in source.items()}
+    for name, graphs in found.items():
+        if not len(graphs.ids):
+            raise SizesError(f"the source {name!r} of the mapping has no graphs; leave it out.")
+    return found
 
 
 def _check_same(splits: Mapping[str, Graphs]) -> None:

@@ -379,6 +379,13 @@ class _Position:
         return self.length is not None and 0 < self.batches < self.length
 
 
+# Settings that are checksums -> what differs.
+_CHECKSUMS = {
+    "sizes": "graphs of other sizes than this sampler has",
+    "weights": "other weights or shares of the graphs than this sampler has",
+}
+
+
 def _settings_of(sampler: _Sampler) -> dict[str, Any]:
     """Return the settings that a state and a sampler must have in common."""
     of_plan = {"plan": sampler.plan.fingerprint} if isinstance(sampler, PackBatchSampler) else {}
@@ -398,18 +405,21 @@ def _progress_of(state: Any, sampler: _Sampler) -> tuple[_Position, int, list[tu
             "use the release that saved it, or begin the epoch again."
         )
     settings = _settings_of(sampler)
-    missing = [name for name in ("epoch", "position", *settings) if name not in state]
+    missing = [name for name in ("epoch", "position", *settings) if name not in state and name != "weights"]
     if missing:
         raise SamplerError(f"the state lacks {', '.join(missing)}; give what state_dict() returned for such a loader.")
     # States of version 0.1.0 may be of epochs with new plans.
-    for name, value in {"replan_every": None, **settings}.items():
-        saved = state.get(name)
+    expected = {"weights": None, "replan_every": None, **settings}
+    # Limits and a plan follow from the graphs and their weights, which are named first.
+    for name in sorted(expected, key=("limits", "plan").__contains__):
+        saved, value = state.get(name), expected[name]
         if saved != value and name != "num_replicas":
             # A default may have changed since the state was saved.
             same = f"the same settings and graphs{f' (pass content={saved!r})' if name == 'content' else ''}"
+            shows = f"{name} {saved!r}, but this sampler has {value!r}"
             raise SamplerError(
-                f"the state was saved with {name} {saved!r}, but this sampler has {value!r}; resuming would repeat or "
-                f"lose graphs, so use {same}, or begin the epoch again."
+                f"the state was saved with {_CHECKSUMS.get(name, shows)}; resuming would repeat or lose graphs, so use "
+                f"{same}, or begin the epoch again."
             )
     epoch = whole_number("epoch of a state", state["epoch"], 0, UINT64_MAX, SamplerError)
     ranks, length = whole_number("num_replicas of a state", state["num_replicas"], 1, 2**31, SamplerError), len(sampler)

@@ -137,7 +137,7 @@ class StaticCall(CompiledFunction):
             self._fewest[mode] = inputs.num_graphs
         if (calls in _AGAIN or calls % _RARELY == 0 or is_smallest) and self._check and not self._waits_for_ranks():
             self._compare_again(inputs)
-        if self._number == _STEPS_BEFORE_TIMING and self.is_compiled:
+        if self._number == _STEPS_BEFORE_TIMING and self.is_compiled and torch_private.is_inductor(self._settings):
             self._say_if_slower(inputs)
         graphs_before = torch_private.number_of_graphs()
         result: Captured = self._run(inputs)

@@ -43,7 +43,8 @@ class Description:
         Of several ranks: "spread" (largest minus smallest work of a step, relative to the mean), "largest_spread", and
         "idle" (the fraction of time that ranks wait); None for one rank.
     code
-        The two lines to copy, without settings that change no sizes, such as transforms.
+        The two lines to copy, without settings that change no sizes, such as transforms. `weights` or `shares` (with
+        `sources` in the place of `dataset`) are yours.
     first
         The first twelve batches of this rank: the nodes of each graph, and the node slots of the batch.
     """
@@ -99,17 +100,28 @@ def _listed(counts: dict[str, int]) -> str:
 
 
 def _code_of(sampler: Any, padded: bool, multiple_of: int, aim: Mapping[str, Any]) -> str:
-    is_exact = isinstance(sampler, StaticBatchSampler)
+    is_exact, shapes = isinstance(sampler, StaticBatchSampler), len(all_of(as_shapes(sampler.limits)))
+    drops = len(sampler.dropped_ids) > 0
     settings = {"batch_size": sampler.batch_size} if is_exact else {n: v for n, v in aim.items() if v != AUTO}
-    if not settings or len(all_of(as_shapes(sampler.limits))) > 1:
+    if drops and is_exact:
+        settings, multiple_of = settings | {"limits": sampler.limits}, 1
+    elif not settings or shapes > 1:
         # Limits are rounded already.
         settings, multiple_of = {"limits": sampler.limits, "packs_per_batch": sampler.packs_per_batch}, 1
-    every = {"padded": padded, "multiple_of": multiple_of, "shuffle": sampler.shuffle, "drop_last": sampler.drop_last}
-    usual = {"padded": not is_exact, "multiple_of": 1, "shuffle": True, "drop_last": False}
+    every = {
+        "padded": padded, "multiple_of": multiple_of, "shuffle": sampler.shuffle, "drop_last": sampler.drop_last,
+        "seed": sampler.seed, "oversize": "drop" if drops else "error",
+    }  # fmt: skip
+    usual = {
+        "padded": not is_exact, "multiple_of": 1, "shuffle": True, "drop_last": False, "seed": 0, "oversize": "error",
+    }  # fmt: skip
     settings |= {name: value for name, value in every.items() if value != usual[name]}
-    given = ", ".join(f"{name}={value!r}".replace("Limits(", "tp.Limits(") for name, value in settings.items())
-    compiled = "step = tp.compile(step)" if padded else "model = tp.compile(model, loader)"
-    return f"loader = tp.packed_loader(dataset, {given})\n{compiled}"
+    given = [f"{name}={value!r}".replace("Limits(", "tp.Limits(") for name, value in settings.items()]
+    given += [f"{sampler.drawn_by}={sampler.drawn_by}"] if sampler.drawn_by else []
+    source = "sources" if sampler.drawn_by == "shares" else "dataset"
+    compiled = f"step = tp.compile(step{f', shapes={shapes}' * (shapes > 1)})"
+    compiled = compiled if padded else "model = tp.compile(model, loader)"
+    return f"loader = tp.packed_loader({source}, {', '.join(given)})\n{compiled}"
 
 
 def described(
@@ -138,14 +150,19 @@ def described(
     )
     tops = np.array([contents[shape_of == i].max(axis=(0, 1), initial=0) for i in range(len(shapes))])[shape_of]
     ranks, below = numbers.shape[1], (tops[:, None] - contents).sum(axis=2)
+    # Without a full batch, its room is left by batches with fewer graphs.
+    unused = (limits[shape_of] - tops).sum() * ranks
+    rest = below[~is_full].sum() + unused * (not is_full.any())
     total = max(float(slots.sum()) * ranks, 1.0)
     causes = {
         "slots reserved for padding": (slots - limits[shape_of]).sum() * ranks / total,
-        "room for other epochs, and rounding": (limits[shape_of] - tops).sum() * ranks / total,
+        "room for other epochs, and rounding": unused * is_full.any() / total,
         "batches that hold less than the fullest": below[is_full].sum() / total,
-        f"batches with fewer {'graphs' if is_exact else 'packs'}": below[~is_full].sum() / total,
+        f"batches with fewer {'graphs' if is_exact else 'packs'}": rest / total,
     }
-    parts = (sizes / limits[-1]).max(axis=1)
+    # Graphs that are never drawn need no room.
+    parts = np.zeros(len(sizes))
+    parts[epoch.graphs] = (sizes[epoch.graphs] / limits[-1]).max(axis=1)
     worst, work = int(parts.argmax()), contents.sum(axis=2)
     nodes = components_of_kind(components, "nodes") or [0]
     largest = {

@@ -41,6 +41,8 @@ class EpochSampler(Sampler[list[int]], ABC):
 
     # Whether a batch may be empty, so that all ranks have equally many.
     _may_be_empty = True
+    # The argument of `packed_loader` that draws the graphs of an epoch: "weights" or "shares"; "" if all of them come.
+    drawn_by = ""
     # Number of graphs that ids count, and of those that are not dropped for their size.
     _num_ids: int
     num_graphs: int

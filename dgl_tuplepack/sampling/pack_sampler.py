@@ -48,7 +48,7 @@ from dgl_tuplepack.sampling.epoch_sampler import (
 from dgl_tuplepack.sampling.exchanged_packs import ExchangedPacks, Packs
 from dgl_tuplepack.sampling.ranks import compared, in_process_group
 from dgl_tuplepack.sampling.weighted_packs import WeightedPacks
-from dgl_tuplepack.sampling.weights import draws_of
+from dgl_tuplepack.sampling.weights import argument_of, draws_of
 
 _log = logging.getLogger(__name__)
 # Identifiers of the random streams, one for each purpose; others have 6 to 23. Version 0.1.0 used 3.
@@ -214,7 +214,7 @@ class PackBatchSampler(EpochSampler):
         kept = np.setdiff1d(np.arange(self._num_ids), self.dropped_ids)
         assert every.graph_classes is not None
         sizes = GraphSizes(every.sizes[every.graph_classes[kept]], every.components)
-        draws = draws_of(weights, self._num_ids, kept, sizes.array)
+        draws, self.drawn_by = draws_of(weights, self._num_ids, kept, sizes.array), argument_of(weights)
         self._weighted, self._kept = WeightedPacks(draws, sizes, self.seed), kept
         self._histogram = self._weighted.histogram()
 

@@ -30,7 +30,7 @@ from dgl_tuplepack.sampling.epoch_sampler import (
 from dgl_tuplepack.sampling.exact_batches import UNIT, Cut, ExactBatches, SlackShapes, chosen, known_order, limits_of
 from dgl_tuplepack.sampling.pack_sampler import deal
 from dgl_tuplepack.sampling.ranks import compared, in_process_group
-from dgl_tuplepack.sampling.weights import WeightedDraws, draws_of, separated
+from dgl_tuplepack.sampling.weights import WeightedDraws, argument_of, draws_of, separated
 
 _log = logging.getLogger(__name__)
 
@@ -195,6 +195,7 @@ class StaticBatchSampler(EpochSampler):
             if not self.shuffle:
                 raise SamplerError("weights and shares draw new graphs in each epoch; leave them or shuffle=False out.")
             self._draws = draws_of(weights, self._num_ids, self._kept, self._sizes.array)
+            self.drawn_by = argument_of(weights)
 
     def _drawn(self, number: int) -> IntArray:
         """Return the sizes of a draw that does not depend on the seed."""
@@ -279,21 +280,29 @@ class StaticBatchSampler(EpochSampler):
         return contents[: self._cut.delivered]
 
     def _warn_of_padding(self, shapes: SlackShapes) -> None:
-        """Warn if the limits are much larger than a mean batch, and name the graph that is to blame."""
+        """Warn if the limits are much larger than a mean batch, and name what is to blame."""
         # Rounding up to multiples, and limits of at least 1, are no fault of any graph.
         slots = np.maximum(self.limits.array - shapes.multiple_of, 0).sum()
         above = slots / max(sum(shapes.mean), 1.0) - 1
-        if above > _MUCH:
-            shares = (self._sizes.array / self.limits.array).max(axis=1)
-            worst = int(shares.argmax())
-            size = dict(zip(self._sizes.components, self._sizes.array[worst].tolist(), strict=True))
-            warnings.warn(
-                f"batches of {self._cut.most} graphs need a shape with {above:.0%} more slots than a mean batch; graph "
-                f"{self._kept[worst]} has {size!s:.200}. Pack such graphs instead (packed_loader with "
-                "graphs_per_batch), use a larger batch_size, leave out the largest graphs (oversize='drop' with "
-                "shape=, or limits= in packed_loader), or use shape buckets.",
-                stacklevel=4,
+        if above <= _MUCH:
+            return
+        if self._cut.most < min(self.batch_size, self.num_graphs):
+            reason = (
+                f"the batches of at most {self._cut.most} graphs that {self.num_replicas} ranks have, since they share "
+                f"{self.num_graphs} graphs. Use a smaller batch_size."
             )
+        else:
+            worst = int((self._sizes.array / self.limits.array).max(axis=1).argmax())
+            size = dict(zip(self._sizes.components, self._sizes.array[worst].tolist(), strict=True))
+            reason = (
+                f"a mean batch; graph {self._kept[worst]} has {size!s:.200}. Use a larger batch_size; or leave out the "
+                "largest graphs (oversize='drop' with limits= in packed_loader, or with shape= in StaticBatchSampler); "
+                "or use packs (graphs_per_batch= in packed_loader), of several shapes (shapes=2)."
+            )
+        number = min(self.batch_size, self.num_graphs)
+        warnings.warn(
+            f"batches of {number} graphs need a shape with {above:.0%} more slots than {reason}", stacklevel=4
+        )
 
     def unshuffled(self) -> StaticBatchSampler:
         """Return a sampler with the same batches in each epoch: those of epoch 0, which are within the limits."""

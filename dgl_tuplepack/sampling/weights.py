@@ -96,6 +96,11 @@ class SourceShares:
     source_ids: IntArray
 
 
+def argument_of(weights: Any) -> str:
+    """Return the argument of `packed_loader` that gives such weights."""
+    return "shares" if isinstance(weights, SourceShares) else "weights"
+
+
 def draws_of(weights: Any, number: int, kept: IntArray, sizes: IntArray) -> WeightedDraws:
     """Return the draws of the graphs `kept`, of these sizes; SamplerError if `weights` of a number of graphs are none.
 
@@ -120,9 +125,10 @@ def _checked(weights: Any, number: int) -> FloatArray:
     except (TypeError, ValueError, OverflowError):
         found = np.zeros(0)
     if found.shape != (number,):
+        given = f"has {len(found)}" if found.ndim == 1 and len(found) else f"is {shown(weights)}"
         raise SamplerError(
-            f"weights must have a number for each of the {number} graphs, but is {shown(weights)}; for class-balanced "
-            "epochs, give tp.class_weights(labels)."
+            f"weights must have a number for each of the {number} graphs, but {given}; for a split, give those of its "
+            "graphs, weights[ids]; for class-balanced epochs, tp.class_weights(labels)."
         )
     wrong = np.flatnonzero(~(np.isfinite(found) & (found >= 0)))
     if len(wrong):
@@ -140,8 +146,8 @@ def class_weights(labels: Any) -> FloatArray:
     Parameters
     ----------
     labels
-        The class of each graph, ``[N]`` or ``[N, 1]``: a tensor, array or list of integers, bools or strings. NaN is a
-        missing label; graphs without a label keep the mean weight.
+        The class of each graph, ``[N]`` or ``[N, 1]``: a tensor, array or list of integers, bools or strings. Each
+        distinct value is a class, also -1; only NaN is a missing label. Graphs without a label keep the mean weight.
 
     Returns
     -------

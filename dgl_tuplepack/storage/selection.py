@@ -430,6 +430,9 @@ def check_same_schema(
     expected: Schema, found: Schema, where: str, other: str, compared: Sequence[str] = COMPARED, reason: str = _AGREE
 ) -> None:
     """Raise SchemaError if the schemas differ in an attribute of `compared`; `where` has the graphs of `expected`."""
+    if "pyg" in compared and (expected.pyg is None) != (found.pyg is None):
+        ours, theirs = ("DGLGraphs" if each.pyg is None else "PyG graphs" for each in (expected, found))
+        raise SchemaError(f"{other} has {theirs}, but {where} has {ours}; {reason}.")
     for what in compared:
         theirs, ours = getattr(found, what), getattr(expected, what)
         if theirs != ours:

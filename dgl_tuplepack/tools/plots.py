@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dgl_tuplepack._core.checks import INT64_MAX, real_number
+from dgl_tuplepack._core.checks import INT64_MAX, real_number, shown
 from dgl_tuplepack._core.files import write_bytes
 from dgl_tuplepack._core.optional import load
-from dgl_tuplepack.errors import FormatError, PlanError, SearchError
+from dgl_tuplepack.errors import FormatError, InputError, PlanError, SearchError
 from dgl_tuplepack.planning.buckets import all_of
 from dgl_tuplepack.planning.histogram import SizeHistogram, quantiles
 from dgl_tuplepack.planning.limits import Limits, as_limits
@@ -336,6 +336,8 @@ def plot_batches(description: Description, ax: Any = None) -> Any:
     description
         The result of ``loader.describe()``.
     """
+    if not hasattr(description, "first"):
+        raise InputError(f"description must be the result of loader.describe(), but is {shown(description)}.")
     ax = drawing.axes_or_new(ax, 6.4, 4.2)
     batches, slots = [graphs for graphs, _ in description.first], [most for _, most in description.first]
     drawing.draw_bars(ax, batches, slots, drawing.PADDING)

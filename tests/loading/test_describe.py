@@ -12,14 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
+from dgl_tuplepack.errors import InputError
 from dgl_tuplepack.loading.static_loader import slots_of
 from dgl_tuplepack.sampling.description import described
+from dgl_tuplepack.tools import plots
 from tests.support.loading import ITEMS, LARGE
+from tests.support.messages import refused
 from tests.support.stores import molecules, purchases
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:batches of .* graphs need a shape:UserWarning"),
     pytest.mark.filterwarnings("ignore:graphs_per_batch is:UserWarning"),
+    pytest.mark.filterwarnings("ignore:1 of 61 graphs exceed:UserWarning"),
 ]
 KINDS: dict[str, dict[str, Any]] = {
     "exact": {"batch_size": 8},
@@ -33,11 +37,19 @@ KINDS: dict[str, dict[str, Any]] = {
     "searched buckets": {"graphs_per_batch": 16, "shapes": 2},
     "buckets": {"limits": [tp.Limits(10, 10), tp.Limits(20, 20)]},
     "weights": {"batch_size": 8, "weights": np.arange(60)},
+    "another seed": {"batch_size": 8, "seed": 3},
+    "dropped": {"batch_size": 8, "limits": tp.Limits(60, 60), "oversize": "drop"},
+    "dropped from packs": {"packs_per_batch": 2, "limits": tp.Limits(60, 60), "oversize": "drop"},
+    "shares": {"batch_size": 8, "shares": {"a": 1, "b": 2}},
     "items": {"batch_size": 8, "in_memory": False},
 }
 
 
-def items_of(kind: str) -> list[Any]:
+def items_of(kind: str) -> Any:
+    if kind.startswith("dropped"):
+        return [*ITEMS, LARGE]
+    if kind == "shares":
+        return {"a": ITEMS[:30], "b": ITEMS[30:]}
     return [*ITEMS * 4, LARGE] if kind == "searched buckets" else ITEMS
 
 
@@ -83,14 +95,18 @@ def test_bytes_are_those_of_the_tensors() -> None:
             assert tp.packed_loader(items, batch_size=8, shuffle=False).describe().num_bytes == number
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("weights", "items")])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "items"])
 def test_the_lines_make_such_batches(kind: str) -> None:
     loader, model = tp.packed_loader(items_of(kind), **KINDS[kind]), torch.nn.Linear(1, 1)
     found = loader.describe()
     given = {"dataset": items_of(kind), "tp": tp, "model": model, "step": lambda batch: batch}
-    exec(found.code, given)
+    if "shares" in KINDS[kind]:
+        given |= {"sources": given.pop("dataset"), "shares": KINDS[kind]["shares"]}
+    exec(found.code, given | {"weights": KINDS[kind].get("weights")}, given)
     again: Any = given["loader"]
     assert (again.shape, again.padded, len(again)) == (loader.shape, loader.padded, len(loader))
+    # These limits have the cap on graphs of their plan, with which there is another plan.
+    assert kind == "buckets" or list(again.sampler) == list(loader.sampler)
     assert [name for name in ("model", "step") if given[name] is not {"model": model}.get(name)]
 
 
@@ -109,6 +125,26 @@ def test_ranks_and_the_largest_graph() -> None:
     assert large.largest["size"] == {"nodes": 300, "edges": 500}
     assert "graph 60 (300 nodes, 500 edges) takes" in str(large)
     assert "makes the shape so large" in str(large)
+
+
+def test_a_batch_size_that_no_rank_reaches_is_to_blame() -> None:
+    with pytest.warns(
+        UserWarning, match="batches of 30 .* the batches of at most 15 graphs that 4 ranks have, since they share 60"
+    ):
+        loader = tp.packed_loader(ITEMS, batch_size=30, num_replicas=4, rank=0)
+    found = loader.describe()
+    assert max(found.causes, key=found.causes.__getitem__) == "batches with fewer graphs"
+    assert not found.largest["to_blame"]
+
+
+def test_a_graph_that_is_never_drawn_is_not_the_largest() -> None:
+    weights = np.append(np.ones(60), 0)
+    assert tp.packed_loader([*ITEMS, LARGE], batch_size=8, weights=weights).describe().largest["id"] < 60
+
+
+def test_the_picture_needs_a_description() -> None:
+    with refused(InputError, "loader.describe()"):
+        plots.plot_batches(tp.packed_loader(ITEMS, batch_size=8))
 
 
 def test_a_mixture_and_dropped_graphs() -> None:

@@ -212,7 +212,7 @@ def test_a_saved_state_resumes() -> None:
     assert [rows_of(batch) for batch in other] == rest
     assert len(head) + len(rest) == len(loader)
     for changed in ({**SHARES, "a": 3}, {"a": 1, "b": 1, "c": 1}):
-        with refused(SamplerError, "the state was saved with"):
+        with refused(SamplerError, "the state was saved with other weights or shares"):
             mixed(shares=changed, **EXACT).load_state_dict(state)
 
 
@@ -260,6 +260,8 @@ def test_batches_of_pyg(kind: str) -> None:
         assert torch.equal(batch.x[:, 0][batch.ptr[:-1]][slots].long(), ids)
     if not loader.padded:
         assert batch.to("cpu").source_ids is not None
+    with refused(SchemaError, "'b' has PyG graphs", "'a' has DGLGraphs", "mixture"):
+        mixed({"a": [dgl.rand_graph(3, 2)], "b": graphs(20, 0)}, {"a": 1, "b": 2}, **of)
 
 
 # Bad input ---------------------------------------------------------------------------------------------------
@@ -287,7 +289,7 @@ def test_batches_of_pyg(kind: str) -> None:
         (SOURCES, {"shares": SHARES, "shuffle": False}, SamplerError, ("shares", "shuffle=False")),
         ({}, {"temperature": 1}, SizesError, ("at least one source",)),
         ({1: ITEMS}, {"temperature": 1}, InputError, ("must be strings", "1")),
-        ({"a": ITEMS, "b": []}, {"temperature": 1}, SizesError, ("no graphs",)),
+        ({"a": ITEMS, "b": []}, {"temperature": 1}, SizesError, ("'b'", "no graphs")),
         ({"a": ITEMS, "b": purchases(9)}, {"temperature": 1}, SchemaError, ("'a'", "'b'", "node types", "mixture")),
         ({"a": ITEMS, "b": [(LARGE[0], 1)]}, {"temperature": 1}, SchemaError, ("'a'", "'b'", "labels", "mixture")),
         (

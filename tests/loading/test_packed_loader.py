@@ -118,7 +118,7 @@ def test_batches_are_as_many_as_plain_ones_or_the_number_is_refused(
     sizes: list[tuple[int, int]], graphs: int, shuffle: bool
 ) -> None:
     """Mean graphs of a batch: to within 5 % and one batch more or less."""
-    from dgl_tuplepack.loading.make_loader import Request, choose
+    from dgl_tuplepack.loading.chosen_packs import Request, choose
 
     request = Request(graphs, None, None, {}, 1, 0, "error")
     try:

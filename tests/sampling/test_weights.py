@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
 from dgl_tuplepack._core.seeds import key_of
-from dgl_tuplepack.errors import SamplerError
+from dgl_tuplepack.errors import InputError, SamplerError
 from dgl_tuplepack.sampling.weights import WeightedDraws
 from tests.support.messages import refused
 from tests.support.samplers import flat, materials
@@ -139,7 +139,8 @@ def test_wrong_weights_are_refused(kind: str) -> None:
         (np.full(200, np.nan), ("graph 0", "nan")),
         (np.where(np.arange(200) == 3, -1.0, 1), ("graph 3", "-1.0", ">= 0")),
         (np.zeros(200), ("all weights are 0",)),
-        (np.ones(199), ("200 graphs", "class_weights")),
+        (np.ones(199), ("200 graphs", "has 199", "weights[ids]", "class_weights")),
+        ({0: 1.0, 1: 9.0}, ("200 graphs", "0: 1.0")),
         ("text", ("200 graphs",)),
     ):
         with refused(SamplerError, *parts):
@@ -154,6 +155,32 @@ def test_settings_tell_weights_apart() -> None:
     one, other = (sampler_of("static", weights).settings() for weights in (WEIGHTS, WEIGHTS[::-1]))
     assert one["weights"] != other["weights"]
     assert "weights" not in sampler_of("static", None).settings()
+
+
+@pytest.mark.dgl
+@pytest.mark.parametrize("kind", [{"batch_size": 8}, {"graphs_per_batch": 8}])
+def test_a_mapping_of_weights_must_name_shuffled_splits(kind: dict[str, int]) -> None:
+    graphs, splits, weights = molecules(60), {"train": range(45), "valid": range(45, 60)}, np.ones(45)
+    # Weights of classes, for example, are no weights of graphs.
+    for wrong in ({0: 1.0, 1: 9.0}, {"train": np.ones(60)}):
+        with refused(InputError, "without splits=", "each graph"):
+            tp.packed_loader(graphs, weights=wrong, **kind)
+    for wrong in ({"Train": weights}, {"train": weights, "valid": np.ones(15)}, {}):
+        with refused(InputError, "shuffled splits", "'train'"):
+            tp.packed_loader(graphs, splits=splits, weights=wrong, **kind)
+
+
+@pytest.mark.dgl
+def test_a_state_with_other_weights_names_them() -> None:
+    graphs = molecules(60)
+
+    def loader(weights: Any) -> Any:
+        return tp.packed_loader(graphs, batch_size=8, weights=weights)
+
+    state, plain = (loader(each).state_dict() for each in (np.arange(60), None))
+    for saved, weights in ((state, np.arange(60)[::-1]), (state, None), (plain, np.arange(60))):
+        with refused(SamplerError, "other weights"):
+            loader(weights).load_state_dict(saved)
 
 
 @pytest.mark.dgl
