@@ -47,7 +47,13 @@ def qm9() -> Iterator[dict[str, Any]]:
         pos = torch.randn(len(atoms), 3).cumsum(0)
         x = torch.cat([one_hot(atoms, NUM_ATOMS), torch.randint(3, (len(atoms), 5))], 1).float()
         y = (pos - pos.mean(0)).norm(dim=1).mean() + (atoms == 2).sum() + torch.arange(19)
-        attributes = {"x": x, "z": atoms, "pos": pos, "edge_index": ends, "edge_attr": one_hot(bonds, NUM_BONDS).float()}
+        attributes = {
+            "x": x,
+            "z": atoms,
+            "pos": pos,
+            "edge_index": ends,
+            "edge_attr": one_hot(bonds, NUM_BONDS).float(),
+        }
         yield attributes | {"y": y[None], "smiles": "C" * len(atoms), "name": f"gdb_{i}", "idx": i}
 
 
