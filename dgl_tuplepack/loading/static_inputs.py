@@ -448,9 +448,10 @@ def _is_joined(batch: Any, name: str, x: Tensor) -> bool:
     own = slices.get(name)
     if not isinstance(own, Tensor) or batch.__cat_dim__(name, x) != 0 or int(own[-1]) != len(x):
         return False
-    if len(own.diff().unique()) == 1:
+    sizes = own.diff()
+    if bool((sizes == sizes[:1]).all()):
         # If all graphs of the batch have 3 nodes, a matrix of 3 rows looks like rows of nodes.
-        return len(x) == len(own) - 1
+        return len(x) == len(sizes)
     return any(torch.equal(own, slices[other]) for other in slices if other == "edge_index" or other in _OF_NODES)
 
 

@@ -17,6 +17,7 @@ import pytest
 import torch
 
 import dgl_tuplepack as tp
+from tests.package.test_docs import DIFF
 from tests.support import datasets
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "scripts"
@@ -139,3 +140,15 @@ def test_few_lines_change(name: str) -> None:
     assert [line[2:] for line in imports if line[0] == "+"] == ["import dgl_tuplepack as tp"]
     assert len(imports) == 2
     assert len(added) == len(removed) + 1 <= 5
+
+
+def test_the_page_shows_every_change() -> None:
+    page = (FOLDER.parent / "migrate" / "scripts.md").read_text(encoding="utf-8")
+    shown = {
+        re.search(r"scripts/(\w+)_after\.py", section)[1]: DIFF.findall(section) for section in page.split("\n## ")[1:]
+    }  # type: ignore[index]
+    for name in SCRIPTS:
+        lines = [read(f"{name}_{when}").splitlines() for when in ("before", "after")]
+        # Without the names of the files. Editors remove the space of empty lines.
+        expected = [line.rstrip() for line in difflib.unified_diff(*lines, lineterm="")][2:]
+        assert shown[name] == ["\n".join(expected) + "\n"]

@@ -188,7 +188,8 @@ def test_removed_lines_are_red_and_added_lines_green(driver: Any, site: Path, sc
 # Every page of the first steps; the code of other pages may scroll.
 FITTING = (
     "index", "quickstart", "howto/two-lines", "migrate/pyg", "migrate/dgl", "troubleshooting", "assistants",
-    "howto/processes", "howto/lightning", "howto/evaluation", "howto/positions", "gallery/1_two_lines",
+    "migrate/scripts", "howto/processes", "howto/lightning", "howto/evaluation", "howto/positions",
+    "gallery/1_two_lines",
 )  # fmt: skip
 
 

@@ -61,7 +61,7 @@ def md17(name: str) -> Iterator[dict[str, Any]]:
     """Yield the attributes of structures of MD17, which all have the same atoms."""
     assert name == "revised aspirin"
     kinds, rest = torch.randint(1, 9, (9,)), 2 * torch.randn(9, 3)
-    for _ in range(400):
+    for _ in range(4000):
         shift = 0.1 * torch.randn(9, 3)
         energy = 10 * shift.square().sum() - 400
         yield {"z": kinds, "pos": rest + shift, "energy": energy, "force": -20 * shift}
