@@ -130,7 +130,7 @@ def test_pyg_s_own_loader_and_attributes_whose_names_do_not_tell():
 def test_as_many_rows_of_each_graph_as_it_has_nodes_prove_nothing_if_all_have_as_many():
     graphs = [molecule(3, torch.Generator().manual_seed(i)) for i in range(6)]
     for graph in graphs:
-        graph.cell = torch.randn(3, 8, dtype=torch.float64)
+        graph.charge, graph.cell = None, torch.randn(3, 8, dtype=torch.float64)
     model = Model(lambda m, d: pooled(m, d) + m.lin(d.cell.view(-1, 3, 8).sum(1)))
     plain, compiled = copy.deepcopy(model), tp.compile(model, tp.StaticBatchSampler([*GRAPHS, *graphs], 6), **EAGER)
     batch = Batch.from_data_list(graphs)
