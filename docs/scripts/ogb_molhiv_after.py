@@ -15,7 +15,7 @@ EPOCHS = 50
 WIDTH = 128
 LAYERS = 3
 DROPOUT = 0.5
-# OGB 1.3.6 stores objects of these classes, which torch loads from version 2.6 on only if told.
+# OGB 1.3.6 saves objects of these classes, and torch 2.6 and newer load only listed classes.
 torch.serialization.add_safe_globals([DataEdgeAttr, DataTensorAttr, GlobalStorage])
 loss_fn = nn.BCEWithLogitsLoss()
 
