@@ -236,7 +236,8 @@ class Rows:
 
     A number of rows that happens to be equal proves nothing. So a tensor has the rows of nodes, edges or graphs only
     if `declared` says so, if it is itself a feature of the graph, if PyG's name for it says so, or if its number of
-    rows equalled one of these numbers, and no other, over at least two different batches.
+    rows equalled one of these numbers, and no other, over at least two different batches (one, if PyG's collate joined
+    it like nodes, edges or graphs).
     """
 
     def __init__(self, declared: Mapping[str, Any]) -> None:
@@ -281,7 +282,8 @@ class Rows:
             if inputs.counts.get(component) == x.shape[0]:
                 return component
         now: set[Component | None] = {each for each, number in inputs.counts.items() if number == x.shape[0]}
-        if self._shapes.setdefault(name, x.shape) == x.shape:
+        is_joined = any(name in graph.joined for graph in inputs.graphs)
+        if self._shapes.setdefault(name, x.shape) == x.shape and not is_joined:
             now.add(None)
         possible = self._possible[name] = self._possible.get(name, now) & now
         return next(iter(possible)) if len(possible) == 1 else _UNDECIDED

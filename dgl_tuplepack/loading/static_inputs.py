@@ -55,6 +55,7 @@ class DglInput:
         return {_name_of(t, name): (x, t) for t, of_type in self.features.items() for name, x in of_type.items()}
 
     undecided: Mapping[str, Tensor] = {}
+    joined: Collection[str] = ()
     problem = ""
 
     def key(self, required: Collection[str]) -> Any:
@@ -198,6 +199,8 @@ class PygInput:
         # Tensors by title: with the type that they have a row for each of, or None; and those of unknown rows.
         self.kinds: dict[str, tuple[Tensor, GraphType | None]] = {}
         self.undecided: dict[str, Tensor] = {}
+        # Those of unknown rows that have the rows of nodes, edges or graphs, since PyG's collate joined them so.
+        self.joined = set[str]()
         self._rows: dict[tuple[Any, str], GraphType | None] = {}
         # For attributes of graphs with several rows for each graph, such as cells `[3 * graphs, 3]`: their number.
         self._times: dict[tuple[Any, str], int] = {}
@@ -249,6 +252,8 @@ class PygInput:
         count = self.num_graphs if rows == GRAPHS[1] else self.counts.get(rows)
         if count is None or count != x.shape[0]:
             self.undecided[title] = x
+            if self._is_flat and _is_joined(self.value, name, x):
+                self.joined.add(title)
         else:
             self._rows[t, name] = rows
             self.kinds[title] = x, rows
@@ -435,6 +440,19 @@ def type_by_name(name: str, x: Tensor, graphs: int, coordinates: Collection[str]
         return EDGE_TYPE
     # Labels are not read by most models; those of nodes have another length.
     return (GRAPHS[1] if x.shape[0] == graphs else NODE_TYPE) if name == "y" else None
+
+
+def _is_joined(batch: Any, name: str, x: Tensor) -> bool:
+    """Return whether PyG's collate joined a row of each graph, or as many rows of each as it has nodes or edges."""
+    slices = getattr(batch, "_slice_dict", None) or {}
+    own = slices.get(name)
+    if not isinstance(own, Tensor) or batch.__cat_dim__(name, x) != 0 or int(own[-1]) != len(x):
+        return False
+    sizes = own.diff()
+    if bool((sizes == sizes[:1]).all()):
+        # If all graphs of the batch have 3 nodes, a matrix of 3 rows looks like rows of nodes.
+        return len(x) == len(sizes)
+    return any(torch.equal(own, slices[other]) for other in slices if other == "edge_index" or other in _OF_NODES)
 
 
 def _make_static(batch: Any) -> None:

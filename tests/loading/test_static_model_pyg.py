@@ -119,12 +119,35 @@ def test_pyg_s_own_loader_and_attributes_whose_names_do_not_tell():
     sampler = tp.StaticBatchSampler(GRAPHS, 8)
     model = Model(lambda m, d: pooled(m, d) + m.lin(d.charge))
     plain, compiled = copy.deepcopy(model), tp.compile(model, sampler, **EAGER)
-    # The rows of `charge` are known after the last batch, which has fewer graphs.
     for epoch in range(2):
         sampler.set_epoch(epoch)
         for batch in DataLoader(GRAPHS, batch_sampler=sampler):
             torch.testing.assert_close(compiled(batch), plain(batch))
-    assert len(compiled._static_calls._calls) == 1
+            # PyG joined a row of `charge` for each graph, so the first batch is enough.
+            assert len(compiled._static_calls._calls) == 1
+
+
+def test_as_many_rows_of_each_graph_as_it_has_nodes_prove_nothing_if_all_have_as_many():
+    graphs = [molecule(3, torch.Generator().manual_seed(i)) for i in range(6)]
+    for graph in graphs:
+        graph.charge, graph.cell = None, torch.randn(3, 8, dtype=torch.float64)
+    model = Model(lambda m, d: pooled(m, d) + m.lin(d.cell.view(-1, 3, 8).sum(1)))
+    plain, compiled = copy.deepcopy(model), tp.compile(model, tp.StaticBatchSampler([*GRAPHS, *graphs], 6), **EAGER)
+    batch = Batch.from_data_list(graphs)
+    torch.testing.assert_close(compiled(batch), plain(batch))
+    assert not compiled._static_calls._calls
+
+
+@pytest.mark.parametrize("name", ["per_node", "per_edge"])
+def test_rows_of_nodes_and_edges_with_other_names_are_known_in_the_first_batch(name):
+    graphs = [graph.clone() for graph in GRAPHS[:8]]
+    for graph in graphs:
+        graph[name] = graph.x if name == "per_node" else graph.edge_attr
+    model = Model(lambda m, d: m.lin(d[name]))
+    plain, compiled = copy.deepcopy(model), tp.compile(model, tp.StaticBatchSampler(graphs, 8), **EAGER)
+    batch = Batch.from_data_list(graphs)
+    torch.testing.assert_close(compiled(batch), plain(batch))
+    assert compiled._static_calls._calls
 
 
 def test_plain_tensors_by_their_names():

@@ -84,4 +84,4 @@ def write_table(path: Path, table: np.ndarray) -> None:
     """Write a table as OGB has them: no header, missing values as empty fields."""
     with gzip.open(path, "wt") as file:
         for row in table.tolist():
-            file.write(",".join("" if value != value else repr(value) for value in row) + "\n")
+            file.write(",".join("" if value != value else str(value) for value in row) + "\n")

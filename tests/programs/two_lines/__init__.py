@@ -1,1 +1,0 @@
-"""Training scripts as people write them; `test_two_line_scripts.py` changes two of their lines."""
