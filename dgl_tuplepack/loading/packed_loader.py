@@ -381,7 +381,7 @@ class _Position:
 
 # Settings that are checksums -> what differs.
 _CHECKSUMS = {
-    "sizes": "graphs of other sizes than this sampler has",
+    "sizes": "graphs of other sizes, or in another order, than this sampler has",
     "weights": "other weights or shares of the graphs than this sampler has",
 }
 

@@ -444,15 +444,19 @@ def type_by_name(name: str, x: Tensor, graphs: int, coordinates: Collection[str]
 
 def _is_joined(batch: Any, name: str, x: Tensor) -> bool:
     """Return whether PyG's collate joined a row of each graph, or as many rows of each as it has nodes or edges."""
-    slices = getattr(batch, "_slice_dict", None) or {}
-    own = slices.get(name)
-    if not isinstance(own, Tensor) or batch.__cat_dim__(name, x) != 0 or int(own[-1]) != len(x):
+    if batch.__cat_dim__(name, x) != 0:
         return False
-    sizes = own.diff()
-    if bool((sizes == sizes[:1]).all()):
+    try:
+        graphs = batch.to_data_list()
+    except RuntimeError:
+        # Another function made the batch.
+        return False
+    values = [graph[name] for graph in graphs]
+    rows = [value.shape[0] if isinstance(value, Tensor) and value.ndim else 1 for value in values]
+    if len({*rows}) <= 1:
         # If all graphs of the batch have 3 nodes, a matrix of 3 rows looks like rows of nodes.
-        return len(x) == len(sizes)
-    return any(torch.equal(own, slices[other]) for other in slices if other == "edge_index" or other in _OF_NODES)
+        return rows[:1] == [1]
+    return rows in ([graph.num_nodes for graph in graphs], [graph.num_edges for graph in graphs])
 
 
 def _make_static(batch: Any) -> None:

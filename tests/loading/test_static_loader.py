@@ -500,7 +500,7 @@ def test_a_sequential_sampler_of_the_dataset_turns_shuffling_off(padded: bool) -
     # Its states are neither those of the shuffled loader nor of one in the order of the source.
     loader, in_order = (exact(limits=tp.Limits(60, 70), shuffle=shuffle) for shuffle in (True, False))
     rebuilt = PackedLoader(loader.dataset, SequentialSampler(loader.dataset), padded=False)
-    for other, name in ((loader, "shuffle"), (in_order, "sizes")):
+    for other, name in ((loader, "shuffle"), (in_order, "graphs of other sizes")):
         with refused(SamplerError, f"the state was saved with {name}"):
             rebuilt.load_state_dict(other.state_dict())
 
