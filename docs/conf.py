@@ -143,7 +143,9 @@ html_theme_options = {
     "secondary_sidebar_items": ["page-toc"],
 }
 # These pages list no pages below them.
-html_sidebars = {name: [] for name in ("index", "install", "quickstart", "troubleshooting", "trust", "assistants")}
+html_sidebars = dict.fromkeys(
+    ("index", "install", "quickstart", "troubleshooting", "trust", "changes", "assistants"), []
+)
 
 
 def command_line() -> Iterator[str]:

@@ -45,8 +45,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
             made = shutil.ignore_patterns("_build", "gallery", "generated")
             sources = base / "site-sources" / "docs"
             shutil.copytree(DOCS, sources, ignore=made)
-            # A page includes it.
-            shutil.copy(DOCS.parent / "CONTRIBUTING.md", sources.parent)
+            # Pages include them.
+            for name in ("CONTRIBUTING.md", "CHANGELOG.md"):
+                shutil.copy(DOCS.parent / name, sources.parent)
             options = ["--fail-on-warning", "--keep-going", "--quiet"]
             command = [sys.executable, "-m", "sphinx", *options, str(sources), str(pages)]
             for _ in range(4):

@@ -14,7 +14,7 @@ from matplotlib.patches import PathPatch
 import dgl_tuplepack as tp
 from dgl_tuplepack.tools.plots import plot_batches
 from tests.support.command import Run
-from tests.support.loading import ITEMS
+from tests.support.loading import ITEMS, LARGE
 from tests.support.ogb_folder import write_ogb_folder
 
 EXAMPLE = "example:ogbg-molhiv"
@@ -53,6 +53,15 @@ def test_json_is_what_the_loader_describes(run: Run, tmp_path: Path) -> None:
             assert json.loads(done.out) == json.loads(json.dumps(expected.to_dict()))
 
 
+@pytest.mark.filterwarnings("ignore:1 of 61 graphs exceed:UserWarning")
+def test_packs_may_leave_out_the_largest_graphs(run: Run, tmp_path: Path) -> None:
+    store = tp.GraphStore.write(tmp_path / "store", [*ITEMS, LARGE])
+    done = run("inspect", tmp_path / "store", "--graphs-per-batch", 8, "--oversize", "drop", "--json")
+    assert done.code == 0
+    expected = tp.packed_loader(store, graphs_per_batch=8, padded=False, oversize="drop").describe()
+    assert json.loads(done.out) == json.loads(json.dumps(expected.to_dict()))
+
+
 def test_an_ogb_folder_has_bytes_and_a_histogram_has_none(run: Run, tmp_path: Path) -> None:
     write_ogb_folder(tmp_path, tp.sizes_of(ITEMS))
     done = json.loads(run("inspect", "ogbg-molhiv", "--root", tmp_path, "--batch-size", 8, "--json").out)
@@ -72,6 +81,7 @@ def test_an_ogb_folder_has_bytes_and_a_histogram_has_none(run: Run, tmp_path: Pa
         (["-", "--batch-size", "many"], 2, ("--batch-size", "valid integer")),
         (["-", "--batch-size", "4", "--graphs-per-batch", "4"], 2, ("--batch-size", "--graphs-per-batch", "leave one")),
         (["-", "--graphs-per-batch", "900"], 2, ("900", "91")),
+        (["-", "--oversize", "drop"], 2, ("--oversize", "--graphs-per-batch")),
         (["-", "--graphs-per-batch", "2", "--multiple-of", "0"], 2, ("--multiple-of",)),
         (["-", "--ranks", "92"], 1, ("92 ranks",)),
         (["-", "--split", "train"], 2, ("--split",)),

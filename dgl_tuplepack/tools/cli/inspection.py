@@ -27,6 +27,7 @@ def inspect(
     graphs_per_batch: Annotated[
         int | None, options.number("Instead of --batch-size: mean number of graphs in batches of packs.", 2**31)
     ] = None,
+    oversize: options.Oversize = "error",
     multiple_of: options.MultipleOf = 1,
     ranks: Annotated[int, options.number("Number of processes that share each epoch.", 2**31)] = 1,
     seed: options.Seed = 0,
@@ -44,6 +45,8 @@ def inspect(
         raise typer.BadParameter(
             "--batch-size is for exact batches, --graphs-per-batch for packs; leave one of them out."
         )
+    if oversize != "error" and graphs_per_batch is None:
+        raise typer.BadParameter("--oversize is for packs; give --graphs-per-batch, too.")
     options.check_file("--out", out, ENDINGS)
     sizes, opened, has_ids = read_sizes(source, root, split)
     # These imports load torch and kernels, which --help and wrong usage do not need.
@@ -60,11 +63,13 @@ def inspect(
         number = min(GRAPHS_PER_BATCH, len(sizes)) if batch_size is None else batch_size
         sampler = StaticBatchSampler(sizes, number, multiple_of=multiple_of, seed=seed, num_replicas=ranks, rank=0)
     else:
-        search = searched(SizeHistogram.from_sizes(sizes), graphs_per_batch, multiple_of=multiple_of)
+        histogram = SizeHistogram.from_sizes(sizes)
+        search = searched(histogram, graphs_per_batch, multiple_of=multiple_of, oversize=oversize)
         aim = dict(search.aim)
         sampler = PackBatchSampler(
-            sizes, search.best.limits, packs_per_batch=search.packs_per_batch, seed=seed, num_replicas=ranks, rank=0
-        )
+            sizes, search.best.limits, packs_per_batch=search.packs_per_batch, seed=seed, num_replicas=ranks, rank=0,
+            oversize=oversize,
+        )  # fmt: skip
     shape = slots_of(sampler.limits, getattr(sampler, "packs_per_batch", 1), multiple_of)
     try:
         size = bytes_of(blocks_of(opened, None, None)[0], shape)
