@@ -143,9 +143,8 @@ html_theme_options = {
     "secondary_sidebar_items": ["page-toc"],
 }
 # These pages list no pages below them.
-html_sidebars = dict.fromkeys(
-    ("index", "install", "quickstart", "troubleshooting", "trust", "changes", "assistants"), []
-)
+_alone = ("index", "install", "quickstart", "troubleshooting", "trust", "changes", "assistants")
+html_sidebars = {name: [] for name in _alone}
 
 
 def command_line() -> Iterator[str]:
