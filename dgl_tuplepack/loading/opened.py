@@ -158,8 +158,9 @@ def stored_copy(
         wrong = next((i for i in range(len(dataset)) if not allows(dataset[i])), None) if allows else None
         if wrong is not None:
             raise InputError(
-                "in_memory=True needs items on the CPU, each a DGLGraph, a pair (DGLGraph, integer or tensor), or a "
-                f"PyG graph of tensors and numbers, but item {wrong} is {shown(dataset[wrong])}; leave in_memory out."
+                "a copy in memory needs items on the CPU, each a DGLGraph, a pair of a DGLGraph and an integer, a "
+                f"tensor or a dict of them, or a PyG graph of tensors and numbers, but item {wrong} is "
+                f"{shown(dataset[wrong])}; leave in_memory=True out."
             )
         store = temporary_store(found or resolve(dataset), **declared)
         _log.info("copied %d graphs to %s; in_memory=False reads them from the dataset", len(store), store.path)
@@ -201,7 +202,8 @@ def is_collated_alike(item: Any) -> bool:
     graph, label = item if isinstance(item, tuple | list) and len(item) == 2 else (item, 0)
     if not is_graph(graph) or graph.is_block or graph.batch_size != 1 or graph.device.type != "cpu":
         return False
-    return isinstance(label, int) or (isinstance(label, Tensor) and label.device.type == "cpu")
+    labels = label.values() if type(label) is dict and label else (label,)
+    return all(isinstance(x, int) or (isinstance(x, Tensor) and x.device.type == "cpu") for x in labels)
 
 
 def is_collated_alike_by_pyg(item: Any) -> bool:

@@ -29,6 +29,7 @@ from dgl_tuplepack.loading.static_inputs import (
     PygInput,
     Slots,
     TensorInput,
+    title_of,
     type_by_name,
 )
 from dgl_tuplepack.loading.static_padding import Padding, padded_feature, padded_rows
@@ -106,7 +107,10 @@ class Inputs:
         numbers = {graph.num_graphs for graph in self.graphs}
         self.num_graphs = max(numbers, default=0)
         if len(numbers) != 1:
-            problem = "its arguments have no graph, or graphs of different batches"
+            problem = (
+                "its arguments have no graph, or graphs of different batches; give the batch itself, model(data), and "
+                "let the model take what it needs from it, such as data.x_dict"
+            )
             if "edge_index" in self.tensors:
                 problem = "it gets edge_index, but no tensor named batch, which says the graph of each node"
             self.problem = self.problem or problem
@@ -246,6 +250,24 @@ class Rows:
         self._possible: dict[str, set[Component | None]] = {}
         self._shapes: dict[str, torch.Size] = {}
         self.undecided: list[str] = []
+
+    def check(self, inputs: Inputs) -> None:
+        """Raise CompileError if a declared name has rows that the graphs do not have, or is no undecided tensor's."""
+        for name, component in self.declared.items():
+            if component is not None and component not in inputs.counts:
+                raise CompileError(
+                    f"rows[{name!r}] names rows that the graphs do not have; choose from "
+                    f"{', '.join(repr(title_of(each)) for each in inputs.counts)}."
+                )
+        if not self.undecided:
+            return
+        given = {*inputs.tensors, *(name for graph in inputs.graphs for name in (*graph.kinds, *graph.undecided))}
+        wrong = [name for name in self.declared if name not in given]
+        if wrong:
+            raise CompileError(
+                f"rows names {wrong[0]!r}, which the model does not get, and leaves {self.undecided[0]!r} undecided; use "
+                "the names of arguments or attributes."
+            )
 
     def of(self, inputs: Inputs) -> dict[str, Component | None] | None:
         """Return the component of each tensor, None for a tensor without such rows; None as a whole if undecided."""

@@ -252,7 +252,8 @@ class PygInput:
         count = self.num_graphs if rows == GRAPHS[1] else self.counts.get(rows)
         if count is None or count != x.shape[0]:
             self.undecided[title] = x
-            if self._is_flat and _is_joined(self.value, name, x):
+            # Tensors by themselves are of no batch.
+            if self._is_flat and self.value is not None and _is_joined(self.value, name, x):
                 self.joined.add(title)
         else:
             self._rows[t, name] = rows
@@ -428,6 +429,13 @@ def _types_of_flat(components: Sequence[str], batch: Any) -> tuple[list[str], li
 def _ends_of(e: EdgeType) -> str:
     """Return the attribute of a `Data` that has the ends of these edges."""
     return "edge_index" if e == EDGE_TYPE else e[1]
+
+
+def title_of(component: Component) -> str:
+    """Return the text by which `rows` names a component."""
+    kinds = {(0, NODE_TYPE): "nodes", (0, EDGE_TYPE): "edges", GRAPHS: "graphs"}
+    t = component[1]
+    return kinds.get(component) or ":".join(("nodes", t) if isinstance(t, str) else ("edges", *t))
 
 
 def type_by_name(name: str, x: Tensor, graphs: int, coordinates: Collection[str]) -> Any:

@@ -81,8 +81,9 @@ def shapes_in(loader: Any) -> list[Limits]:
     if isinstance(shape, Limits | tuple | list):
         if getattr(loader, "padded", False):
             raise CompileError(
-                "the loader makes padded batches, but compile(model, loader) pads ordinary batches itself; give "
-                "padded=False to the loader, or compile a function of padded batches: tp.compile(function)."
+                "the loader makes padded batches, but compile(model, loader) pads ordinary batches itself; make the "
+                "loader with batch_size=, such as tp.packed_loader(dataset, batch_size=64) (a number without a name is "
+                "graphs_per_batch), or compile a function of padded batches: tp.compile(function)."
             )
         return shapes_in(list(shape) if isinstance(shape, tuple) else shape)
     raise CompileError(
@@ -221,13 +222,15 @@ class StaticCalls:
             self._say_plain(f"it cannot be padded, since {inputs.problem}")
             return None
         rows = self._rows.of(inputs)
+        self._rows.check(inputs)
         if rows is None:
             self._undecided += 1
             if self._undecided == _MANY_UNDECIDED:
                 names = ", ".join(map(repr, self._rows.undecided))
                 self._say_plain(
                     f"after {_MANY_UNDECIDED} batches, it is unknown whether {names} have a row for each node, edge or "
-                    "graph; say so by compile(..., rows={NAME: 'nodes', 'edges', 'graphs' or None})"
+                    "graph; say so by compile(..., rows={NAME: 'nodes', 'edges', 'graphs' or None}), with several types "
+                    "'nodes:TYPE' or 'edges:SRC:TYPE:DST'"
                 )
             return None
         if self._masking is None:
@@ -275,7 +278,10 @@ class StaticCalls:
     def _say_plain(self, reason: str) -> None:
         if reason.partition(" with ")[0] not in self._said:
             self._said.add(reason.partition(" with ")[0])
-            warnings.warn(f"{type(self._model).__name__} runs uncompiled for this batch: {reason}.", stacklevel=7)
+            warnings.warn(
+                f"{type(self._model).__name__} runs uncompiled for this batch, and others like it: {reason}.",
+                stacklevel=7,
+            )
 
     def _fitting(self, inputs: Inputs, needs_edges: bool) -> tuple[Slots, list[Padding]] | None:
         """Return the slots of the first shape that the batch fits, and the padding; None if it fits no shape."""

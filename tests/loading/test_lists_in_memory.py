@@ -60,6 +60,11 @@ LISTS: dict[str, Any] = {
     "text": labelled(str),
     "None": labelled(lambda _: None),
     "dict of labels": labelled(lambda i: {"y": torch.tensor(i), "z": torch.zeros(2)}),
+    "dict of integers and tensors": labelled(lambda i: {"y": i, "z": torch.zeros(2)}),
+    "dict of floats": labelled(lambda i: {"y": i / 3}),
+    "dict with other keys": labelled(lambda i: {"y": i} if i % 2 else {"z": i}),
+    "empty dict": labelled(lambda _: {}),
+    "dict in a dict": labelled(lambda i: {"y": {"z": i}}),
     "list of labels": labelled(lambda i: [torch.tensor(i), torch.zeros(2)]),
     "labels with gradients": labelled(lambda i: torch.tensor(float(i), requires_grad=True)),
     "three parts": [(graph, label, i) for i, (graph, label) in enumerate(ITEMS)],
@@ -76,7 +81,7 @@ LISTS: dict[str, Any] = {
 COPIED = {
     "pairs", "tuple", "lists of two", "graphs", "int32", "hetero", "int labels", "bool labels",
     "tensor of no dimensions", "vectors", "bool features", "bfloat16 features", "complex features",
-    "strided features",
+    "strided features", "dict of labels", "dict of integers and tensors",
 }  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from torch import nn
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import CompileError
+from tests.support.messages import refused
 
 # Torch's tracer with its eager backend: our code is the same, and no C++ compiler takes its time.
 EAGER = {"backend": "eager"}
@@ -300,6 +301,17 @@ def test_rows_can_be_declared(rows, make):
     compiled = tp.compile(model, sampler_of(GRAPHS), rows={"argument 1": rows}, **EAGER)
     torch.testing.assert_close(compiled(graph, make(graph)), model(graph, make(graph)))
     assert compiled._static_calls._calls
+
+
+@pytest.mark.parametrize(("rows", "parts"), [
+    ({"argument 2": "nodes"}, ("'argument 2'", "does not get", "'argument 1'")),
+    ({"argument 1": "nodes:atom"}, ("'argument 1'", "'nodes', 'edges'")),
+])  # fmt: skip
+def test_rows_of_wrong_names_are_refused(rows, parts):
+    compiled = tp.compile(Model(lambda m, graph, other: of_graphs(m, graph) + other), sampler_of(GRAPHS), rows=rows)
+    graph = dgl.batch(GRAPHS[:6])
+    with refused(CompileError, *parts):
+        compiled(graph, torch.ones(6, 8, dtype=torch.float64))
 
 
 def test_several_graphs_with_ties():

@@ -155,6 +155,21 @@ def test_plain_tensors_by_their_names():
     assert_alike(model, loader_of(), lambda m, d: m(d.x, d.edge_index, batch=d.batch, edge_attr=d.edge_attr))
 
 
+@pytest.mark.parametrize("rows", [None, {"u": "graphs"}])
+def test_a_tensor_of_graphs_beside_tensors_of_nodes(rows):
+    class Global(Model):
+        def forward(self, x, edge_index, u, batch):
+            return layers.global_add_pool(self.lin(x) + u[batch], batch, size=u.shape[0])
+
+    model = Global(None)
+    plain, compiled = copy.deepcopy(model), tp.compile(model, loader_of(), rows=rows, **EAGER)
+    for _ in range(2):
+        for d in loader_of():
+            found, expected = (each(d.x, d.edge_index, d.charge, d.batch) for each in (compiled, plain))
+            torch.testing.assert_close(found, expected)
+    assert compiled._static_calls._calls
+
+
 def test_a_tensor_of_ours_beside_the_batch():
     class Beside(Model):
         def forward(self, data, x):

@@ -333,9 +333,10 @@ def _refusal(name: str) -> UnsupportedError:
     """Return the error for an attribute that a TensorGraph does not have."""
     if name in _INSIDE:
         return UnsupportedError(
-            f"a function of DGL reads {name!r} of a DGLGraph, which a TensorGraph lacks. If it is one of dgl.ops, "
-            "edge_softmax, dgl.reverse, a readout or a broadcast, DGL was imported after the graph was made: call "
-            "dgl_tuplepack.tensor_graph.install(). Call other functions before graphs are packed."
+            f"a function of DGL reads {name!r} of a DGLGraph, but a model that is padded or compiled gets a "
+            "TensorGraph. Functions that make another graph (dgl.to_homogeneous, subgraph, DropEdge, remove_self_loop) "
+            "belong to the dataset, or to its transform. If it is one of dgl.ops, edge_softmax, dgl.reverse, a readout "
+            "or a broadcast, DGL was imported after the graph was made: call dgl_tuplepack.tensor_graph.install()."
         )
     return UnsupportedError(
         f"a TensorGraph has no attribute {name!r}. It offers features, message passing and counts of a DGLGraph, as in "
