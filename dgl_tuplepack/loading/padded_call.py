@@ -265,8 +265,8 @@ class Rows:
         wrong = [name for name in self.declared if name not in given]
         if wrong:
             raise CompileError(
-                f"rows names {wrong[0]!r}, which the model does not get, and leaves {self.undecided[0]!r} undecided; use "
-                "the names of arguments or attributes."
+                f"rows names {wrong[0]!r}, which the model does not get, and leaves {self.undecided[0]!r} undecided; "
+                "use the names of arguments or attributes."
             )
 
     def of(self, inputs: Inputs) -> dict[str, Component | None] | None:

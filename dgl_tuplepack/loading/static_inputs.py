@@ -459,6 +459,9 @@ def _is_joined(batch: Any, name: str, x: Tensor) -> bool:
     except RuntimeError:
         # Another function made the batch.
         return False
+    if any(name not in graph for graph in graphs):
+        # It was added to the batch.
+        return False
     values = [graph[name] for graph in graphs]
     rows = [value.shape[0] if isinstance(value, Tensor) and value.ndim else 1 for value in values]
     if len({*rows}) <= 1:
