@@ -229,8 +229,8 @@ class StaticCalls:
                 names = ", ".join(map(repr, self._rows.undecided))
                 self._say_plain(
                     f"after {_MANY_UNDECIDED} batches, it is unknown whether {names} have a row for each node, edge or "
-                    "graph; say so by compile(..., rows={NAME: 'nodes', 'edges', 'graphs' or None}), with several types "
-                    "'nodes:TYPE' or 'edges:SRC:TYPE:DST'"
+                    "graph; say so by compile(..., rows={NAME: 'nodes', 'edges', 'graphs' or None}), with several "
+                    "types 'nodes:TYPE' or 'edges:SRC:TYPE:DST'"
                 )
             return None
         if self._masking is None:

@@ -138,6 +138,14 @@ def test_as_many_rows_of_each_graph_as_it_has_nodes_prove_nothing_if_all_have_as
     assert not compiled._static_calls._calls
 
 
+def test_an_attribute_that_was_added_to_a_batch():
+    model = Model(lambda m, d: pooled(m, d) + m.lin(d.added))
+    plain, compiled = copy.deepcopy(model), tp.compile(model, loader_of(), **EAGER)
+    for batch in DataLoader(GRAPHS, batch_sampler=tp.StaticBatchSampler(GRAPHS, 8)):
+        batch.added = torch.ones(batch.num_graphs, 8, dtype=torch.float64)
+        torch.testing.assert_close(compiled(batch), plain(batch))
+
+
 @pytest.mark.parametrize("name", ["per_node", "per_edge"])
 def test_rows_of_nodes_and_edges_with_other_names_are_known_in_the_first_batch(name):
     graphs = [graph.clone() for graph in GRAPHS[:8]]
