@@ -59,7 +59,7 @@ def draw(pairs: list[tuple[Any, Any]], most: int, text: str, padding: str, path:
         figure = Figure(figsize=(9, 4), layout="constrained", facecolor="none")
         for ax, (nodes, is_exchanged), slots, kind in zip(
             figure.subplots(1, 2, sharey=True), pairs, (int(pairs[0][0].sum(1).max()), most),
-            ("shuffled", "exchanged"), strict=True,
+            ("random", "exchanged"), strict=True,
         ):  # fmt: skip
             # Exchanged graphs come last, and are covered.
             batches = np.take_along_axis(nodes, np.argsort(is_exchanged, axis=1, kind="stable"), axis=1)

@@ -54,7 +54,10 @@ batches). Packs hold at most 222 nodes and 502 edges.
 These commands write this page:
 
     python scripts/study_training.py run --source ogb/ogbg_molhiv --seeds {seeds} --epochs {epochs}
-    python scripts/study_training.py page"""
+    python scripts/study_training.py page
+
+The rows with "repack" are from version 0.1.0, and cannot be run again. "Which graphs meet" also needs
+`python scripts/study_training.py pairs --epochs 50`."""
 
 
 def _scores(arms: list[Arm], by_arm: dict[Arm, list[Run]]) -> str:

@@ -145,10 +145,9 @@ def test_a_training_step_is_compiled_once(tmp_path: Path) -> None:
     assert traces == 1
 
 
-@pytest.mark.parametrize("name", ["howto/jax.md", "migrate/jraph.md"])
-def test_the_pages_about_jax_run(name: str) -> None:
+def test_the_page_about_jax_runs() -> None:
     pytest.importorskip("jax")
-    page = (Path(__file__).parents[2] / "docs" / name).read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "jax.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     names: dict[str, Any] = {}
     for block in blocks:
