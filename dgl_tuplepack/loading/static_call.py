@@ -109,11 +109,7 @@ class StaticCall(CompiledFunction):
                     try:
                         cuts = self._cuts[mode] = self._found_cuts(inputs)
                     except CompileError as error:
-                        if self._check != "warn":
-                            raise
-                        self._warn(f"{error}; such calls run without padding, uncompiled.")
-                        self._show_warnings(7)
-                        self._plain_modes.add(mode)
+                        self._give_up(mode, error)
                         return self(inputs)
                     if cuts.attributes:
                         self._warn(
@@ -123,7 +119,11 @@ class StaticCall(CompiledFunction):
                     self._required[mode] = self._names_of_required(inputs, cuts)
                     self._comparisons_left = MAX_COMPARISONS if self._check else 0
                 self._require_gradients(inputs, mode)
-                self._compare_if_unchecked((inputs,), {})
+                try:
+                    self._compare_if_unchecked((inputs,), {})
+                except CompileError as error:
+                    self._give_up(mode, error)
+                    return self(inputs)
         pattern = mode, inputs.pattern
         if pattern not in self._agrees:
             self._agrees[pattern] = self._is_first(mode) or self._is_equal(inputs)
@@ -176,6 +176,14 @@ class StaticCall(CompiledFunction):
                 self._compare_if_unchecked((inputs,), {})
             finally:
                 (self._check, self._of_earlier_calls), self._comparisons_left = given, 0
+
+    def _give_up(self, mode: Any, error: CompileError) -> None:
+        """Let the calls in a mode run plain from now on; raise the error instead in the very first call."""
+        if self._check != "warn":
+            raise error
+        self._warn(f"{str(error).rstrip('.')}; such calls run without padding, uncompiled.")
+        self._show_warnings(8)
+        self._plain_modes.add(mode)
 
     def _names_of_required(self, inputs: Inputs, cuts: Cuts) -> list[str]:
         """Return the names of arguments that the model requires gradients of, also if an earlier call already did."""
@@ -333,6 +341,8 @@ class StaticCall(CompiledFunction):
         if paddings is None or ties_of(half.counts, self._slots) != ties_of(inputs.counts, self._slots):
             return None
         half.paddings, half.rows = paddings, inputs.rows
+        # Under `torch.no_grad()`, parts of tensors that need gradients do not.
+        self._require_gradients(half, self._mode())
         return half
 
     def _checked(

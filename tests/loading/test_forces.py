@@ -2,7 +2,9 @@
 
 import copy
 import math
+from contextlib import nullcontext
 
+import dgl
 import pytest
 import torch
 from torch import nn
@@ -408,3 +410,48 @@ def test_edges_of_padding_are_as_long_as_real_ones(unit):
         assert 2 * spacing > min(lengths.min() / 1.5, lengths.max() / 1.8)
         assert spacing < lengths.max()
     assert spacing_of(data.edge_index, 0 * data.pos, 0 * data.pos) == 1.0
+
+
+@torch.compiler.disable
+def untraced(x):
+    return 2 * x
+
+
+class OnDgl(nn.Module):
+    """Forces of a DGLGraph, also under `torch.no_grad()`."""
+
+    def __init__(self, fails=False):
+        super().__init__()
+        self.lin, self.fails = nn.Linear(3, 1, dtype=torch.float64), fails
+
+    def forward(self, graph):
+        with torch.enable_grad(), graph.local_scope():
+            pos = graph.ndata["pos"].requires_grad_()
+            graph.ndata["r"] = pos
+            graph.apply_edges(dgl.function.v_sub_u("r", "r", "v"))
+            graph.edata["h"] = self.lin(graph.edata["v"].sin())
+            energies = dgl.sum_edges(graph, "h")
+            (gradient,) = torch.autograd.grad(energies.sum(), pos, create_graph=self.training)
+            if self.fails and not self.training:
+                gradient = untraced(gradient)
+            return energies, -gradient
+
+
+@pytest.mark.dgl
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_first_evaluation_of_forces_on_dgl_ends_no_training(fails):
+    graphs = []
+    for n in range(5, 25):
+        graphs.append(dgl.rand_graph(n, 4 * n))
+        graphs[-1].ndata["pos"] = torch.randn(n, 3, dtype=torch.float64)
+    loader = tp.packed_loader(graphs, batch_size=5)
+    model = OnDgl(fails)
+    compiled = tp.compile(model, loader, backend="eager", fullgraph=True)
+    for graph in loader:
+        compiled(graph)[1].square().sum().backward()
+    compiled.eval()
+    warns = pytest.warns(UserWarning, match="run without padding, uncompiled")
+    with torch.no_grad(), warns if fails else nullcontext():
+        for graph in loader:
+            for found, expected in zip(compiled(graph), model(graph), strict=True):
+                torch.testing.assert_close(found, expected)
