@@ -21,13 +21,7 @@ from dgl_tuplepack._core.optional import load
 from dgl_tuplepack._core.progress import notice
 from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.batches.collate import CollatedView, PaddedCollate
-from dgl_tuplepack.errors import (
-    FormatError,
-    GraphTooLargeError,
-    InputError,
-    SchemaError,
-    SizesError,
-)
+from dgl_tuplepack.errors import FormatError, GraphTooLargeError, InputError, SchemaError, SizesError
 from dgl_tuplepack.graphs.build import chosen_from, ids_in
 from dgl_tuplepack.graphs.build import schema_of as schema_of_example
 from dgl_tuplepack.graphs.items import (

@@ -252,7 +252,7 @@ class Rows:
         self.undecided: list[str] = []
 
     def check(self, inputs: Inputs) -> None:
-        """Raise CompileError if a declared name has rows that the graphs do not have, or is no undecided tensor's."""
+        """Raise CompileError if `declared` names rows that the graphs do not have, or misses an undecided tensor."""
         for name, component in self.declared.items():
             if component is not None and component not in inputs.counts:
                 raise CompileError(
@@ -304,8 +304,9 @@ class Rows:
             if inputs.counts.get(component) == x.shape[0]:
                 return component
         now: set[Component | None] = {each for each, number in inputs.counts.items() if number == x.shape[0]}
-        is_joined = any(name in graph.joined for graph in inputs.graphs)
-        if self._shapes.setdefault(name, x.shape) == x.shape and not is_joined:
+        is_same = self._shapes.setdefault(name, x.shape) == x.shape
+        # The first batch shows it; later, None is excluded already.
+        if is_same and (name in self._possible or not any(graph.is_joined(name) for graph in inputs.graphs)):
             now.add(None)
         possible = self._possible[name] = self._possible.get(name, now) & now
         return next(iter(possible)) if len(possible) == 1 else _UNDECIDED

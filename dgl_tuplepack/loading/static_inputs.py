@@ -55,8 +55,11 @@ class DglInput:
         return {_name_of(t, name): (x, t) for t, of_type in self.features.items() for name, x in of_type.items()}
 
     undecided: Mapping[str, Tensor] = {}
-    joined: Collection[str] = ()
     problem = ""
+
+    def is_joined(self, name: str) -> bool:
+        """Return False, since all features of a DGLGraph are of known rows."""
+        return False
 
     def key(self, required: Collection[str]) -> Any:
         """Return, in a hashable form, what compiled code depends on beside static shapes; see `Inputs.key`."""
@@ -199,8 +202,6 @@ class PygInput:
         # Tensors by title: with the type that they have a row for each of, or None; and those of unknown rows.
         self.kinds: dict[str, tuple[Tensor, GraphType | None]] = {}
         self.undecided: dict[str, Tensor] = {}
-        # Those of unknown rows that have the rows of nodes, edges or graphs, since PyG's collate joined them so.
-        self.joined = set[str]()
         self._rows: dict[tuple[Any, str], GraphType | None] = {}
         # For attributes of graphs with several rows for each graph, such as cells `[3 * graphs, 3]`: their number.
         self._times: dict[tuple[Any, str], int] = {}
@@ -252,14 +253,18 @@ class PygInput:
         count = self.num_graphs if rows == GRAPHS[1] else self.counts.get(rows)
         if count is None or count != x.shape[0]:
             self.undecided[title] = x
-            # Tensors by themselves are of no batch.
-            if self._is_flat and self.value is not None and _is_joined(self.value, name, x):
-                self.joined.add(title)
         else:
             self._rows[t, name] = rows
             self.kinds[title] = x, rows
             if rows in self.node_types and is_position(name, x, self._coordinates):
                 self.positions[rows] = x
+
+    def is_joined(self, name: str) -> bool:
+        """Return whether PyG's collate joined an undecided tensor like nodes, edges or graphs, which takes long."""
+        # Tensors by themselves are of no batch.
+        if name not in self.undecided or not self._is_flat or self.value is None:
+            return False
+        return _is_joined(self.value, name, self.undecided[name])
 
     def ends(self, e: EdgeType) -> Sequence[Tensor]:
         """Return source and destination of the edges of a type."""

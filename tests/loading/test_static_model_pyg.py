@@ -138,6 +138,30 @@ def test_as_many_rows_of_each_graph_as_it_has_nodes_prove_nothing_if_all_have_as
     assert not compiled._static_calls._calls
 
 
+def test_graphs_of_a_batch_are_looked_at_once(monkeypatch):
+    calls, inner = [], Batch.to_data_list
+    monkeypatch.setattr(Batch, "to_data_list", lambda batch: calls.append(batch) or inner(batch))
+    model = tp.compile(Model(lambda m, d: pooled(m, d) + m.lin(d.charge)), tp.StaticBatchSampler(GRAPHS, 8), **EAGER)
+    for batch in DataLoader(GRAPHS, batch_sampler=tp.StaticBatchSampler(GRAPHS, 8)):
+        model(batch)
+    assert len(calls) == 1
+    assert model._static_calls._calls
+
+
+def test_a_declared_argument_may_be_absent_later():
+    class Optional(Model):
+        def forward(self, data, u=None, mask=None):
+            out = pooled(self, data)
+            return out + (u if mask is None else mask[:, None])
+
+    model = Optional(None)
+    plain, compiled = copy.deepcopy(model), tp.compile(model, loader_of(), rows={"u": "graphs"}, **EAGER)
+    for data in loader_of():
+        torch.testing.assert_close(compiled(data, data.charge), plain(data, data.charge))
+        mask = torch.ones(data.num_graphs, dtype=torch.float64)
+        torch.testing.assert_close(compiled(data, mask=mask), plain(data, mask=mask))
+
+
 def test_an_attribute_that_was_added_to_a_batch():
     model = Model(lambda m, d: pooled(m, d) + m.lin(d.added))
     plain, compiled = copy.deepcopy(model), tp.compile(model, loader_of(), **EAGER)
