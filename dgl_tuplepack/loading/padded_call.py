@@ -198,10 +198,15 @@ class Inputs:
             tensors = {**self.tensors, **graphs[0]}
             counts[0, NODE_TYPE] = len(tensors["batch"])
         else:
-            for i, graph in enumerate(graphs):
+            features = dict[int, Tensor]()
+            for i, (graph, whole) in enumerate(zip(graphs, self.graphs, strict=True)):
                 made = self._pyg(graph) if is_pyg(graph) else self._dgl(graph)
                 counts |= {(i, t): n for t, n in made.counts.items()}
-            tensors = {n: x if rows.get(n) is None else x[: counts[rows[n]]] for n, x in self.tensors.items()}  # type: ignore[index]
+                features |= {id(x): made.kinds[name][0] for name, (x, _) in whole.kinds.items() if name in made.kinds}
+            tensors = {
+                name: x if rows.get(name) is None else features.get(id(x), x[: counts[rows[name]]])  # type: ignore[index]
+                for name, x in self.tensors.items()
+            }
         first = Inputs(
             self._names, *self.filled(graphs, list(tensors.values()), counts), self._shapes, self.coordinates
         )
@@ -316,10 +321,10 @@ _UNDECIDED = object()
 
 
 def plain_call(forward: Callable[..., Any], inputs: Inputs, changed: Callable[[Tensor], Tensor]) -> Captured:
-    """Call a model on its arguments as they are; graphs are copies, whose features are passed through `changed`."""
+    """Call a model on its arguments as they are; graphs are copies. Features and tensors pass through `changed`."""
     copies = [None if inputs.has_tensor_graph else graph.copied(changed) for graph in inputs.graphs]
     before = [None if each is None else graph.snapshot(each) for graph, each in zip(inputs.graphs, copies, strict=True)]
-    args, kwargs = inputs.filled(copies, list(inputs.tensors.values()), inputs.counts)
+    args, kwargs = inputs.filled(copies, [*map(changed, inputs.tensors.values())], inputs.counts)
     output = forward(*args, **kwargs)
     written: dict[Any, Any] = {}
     for i, (graph, each, known) in enumerate(zip(inputs.graphs, copies, before, strict=True)):
@@ -390,6 +395,8 @@ def prepared(
         for graph, padding in zip(inputs.graphs, paddings, strict=True)
     ]
     by_name: Any = made[0][1] if inputs.has_tensor_graph else {}
+    # An argument that is a feature of a graph is also one with padding, so that the model can require its gradients.
+    features = {key: x for padding in paddings for key, x in padding.made.items()}
     extra = []
     for name, x in inputs.tensors.items():
         component = rows.get(name)
@@ -397,6 +404,8 @@ def prepared(
         if padded is None:
             if component is None:
                 padded = x
+            elif id(x) in features:
+                padded = features[id(x)]
             elif component == GRAPHS:
                 padded = padded_rows(x, slots[component])
             else:

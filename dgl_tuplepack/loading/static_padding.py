@@ -97,7 +97,12 @@ def _positions(
 
 
 def padded_feature(name: str, values: Tensor, padding: Padding, t: GraphType) -> Tensor:
-    """Append rows of padding to a feature of nodes or edges, after `Padding.nodes`."""
+    """Append rows of padding to a feature of nodes or edges, after `Padding.nodes`; note the result in `made`."""
+    made = padding.made[id(values)] = _padded_feature(name, values, padding, t)
+    return made
+
+
+def _padded_feature(name: str, values: Tensor, padding: Padding, t: GraphType) -> Tensor:
     missing = padding.slots[t] - values.shape[0]
     if missing and values.ndim > 1 and values.shape[-1] > 0:
         if isinstance(t, str) and is_position(name, values, padding.coordinates):
@@ -129,6 +134,8 @@ class Padding:
     spacing: float
     # Names of positions, besides those whose names tell.
     coordinates: Collection[str]
+    # ``id`` of a feature -> the feature with padding, once `padded_feature` was called.
+    made: dict[int, Tensor]
 
     @classmethod
     def of(
@@ -150,7 +157,7 @@ class Padding:
                 return None
             if missing and isinstance(t, tuple) and not all(slots[end] > counts[end] for end in (t[0], t[2])):
                 return None
-        return cls(real, graphs, slots, counts, {}, spacing, coordinates)
+        return cls(real, graphs, slots, counts, {}, spacing, coordinates, {})
 
     def nodes(self, t: str, counts: Tensor) -> tuple[Tensor, Tensor]:
         """Return the nodes of type `t` in each graph slot, and the graph slot of each node; `counts` are the real ones.

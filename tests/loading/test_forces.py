@@ -455,3 +455,37 @@ def test_the_first_evaluation_of_forces_on_dgl_ends_no_training(fails):
         for graph in loader:
             for found, expected in zip(compiled(graph), model(graph), strict=True):
                 torch.testing.assert_close(found, expected)
+
+
+class BesideDgl(nn.Module):
+    """Forces of a DGLGraph whose positions are an argument, too; energies are of `read`."""
+
+    def __init__(self, read):
+        super().__init__()
+        self.lin, self.read = nn.Linear(3, 1, dtype=torch.float64), read
+
+    def forward(self, graph, pos):
+        pos.requires_grad_()
+        with graph.local_scope():
+            if self.read == "written":
+                graph.ndata["r"] = pos
+            graph.apply_edges(dgl.function.v_sub_u("r", "r", "v") if self.read == "written" else
+                              dgl.function.v_sub_u("pos", "pos", "v"))  # fmt: skip
+            graph.edata["h"] = self.lin(graph.edata["v"].sin())
+            energies = dgl.sum_edges(graph, "h")
+        return energies, -torch.autograd.grad(energies.sum(), pos, create_graph=True)[0]
+
+
+@pytest.mark.dgl
+@pytest.mark.parametrize("read", ["written", "of the graph"])
+def test_positions_as_an_argument_beside_their_graph(read):
+    graphs = []
+    for n in range(5, 25):
+        graphs.append(dgl.rand_graph(n, 4 * n))
+        graphs[-1].ndata["pos"] = torch.randn(n, 3, dtype=torch.float64)
+    loader = tp.packed_loader(graphs, batch_size=5)
+    model = BesideDgl(read)
+    compiled = tp.compile(model, loader, backend="eager", fullgraph=True)
+    for graph in loader:
+        for found, expected in zip(compiled(graph, graph.ndata["pos"]), model(graph, graph.ndata["pos"]), strict=True):
+            torch.testing.assert_close(found, expected)
