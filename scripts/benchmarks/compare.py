@@ -21,7 +21,7 @@ from benchmarks import loading
 from benchmarks.distinct import materials, materials_limits
 from benchmarks.packing import instance
 from benchmarks.tables import in_a_folder, show
-from benchmarks.training import Molecules, measured, ratio
+from benchmarks.training import Molecules, measured, ratio, ready
 from benchmarks.ways import WAYS as TRAINING_WAYS
 from benchmarks.ways import Data, Training
 
@@ -123,8 +123,7 @@ def _speeds(graphs: int, rounds: int, steps: int) -> list[float]:
         found = [plain / seconds for seconds in ours]
         data = Data.of(store)
         for plain_way, our_way in TRAININGS.items():
-            ways = {way: Training(data, TRAINING_WAYS[way], *NETWORK) for way in (plain_way, our_way)}
-            measured(ways, 1, steps)
+            ways = ready({way: Training(data, TRAINING_WAYS[way], *NETWORK) for way in (plain_way, our_way)})
             found.append(ratio(measured(ways, rounds, steps), our_way, plain_way))
     return found
 

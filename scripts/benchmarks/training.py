@@ -26,8 +26,6 @@ app = typer.Typer()
 # Ways that use nothing of this package.
 _THEIRS = ("DGL", "PyG", "PyG, torch.compile(dynamic=True)")
 _THEIRS_WITH_OURS = "PyG, tp.compile(dynamic=True)"
-# Steps before the measurement; the first one compiles.
-_WARM_UP = 3
 
 
 @app.command()
@@ -46,7 +44,8 @@ def training(
     """Measure graphs per second of whole training steps (OGB's encoders, batch norm, Adam) and the stages of a step.
 
     All ways have the same mean number of graphs per batch. Ratios compare with DGL's loader and layers and, if
-    installed, PyG's; they are medians over interleaved rounds. Compiled ways take up to a minute to start.
+    installed, PyG's; they are medians over interleaved rounds. Compiled ways take up to a minute to start, and those
+    with the two lines begin with 65 steps, until which they compare their results several times.
     """
     networks = networks_of(network)
     if layer not in LAYERS:
@@ -62,7 +61,7 @@ def training(
             torch.set_num_threads(number)
             for name, (layers, width) in networks.items():
                 title = f"{layer} {name}, {number} thread{'s' * (number > 1)}, {data.size} graphs a batch"
-                trainings = _ready({known: Training(data, WAYS[known], layers, width, layer) for known in chosen})
+                trainings = ready({known: Training(data, WAYS[known], layers, width, layer) for known in chosen})
                 rates = measured(trainings, rounds, steps)
                 rows = _rows(trainings, rates, rounds * steps)
                 show(title, rows)
@@ -94,11 +93,11 @@ class Molecules(Blocks):
             yield block
 
 
-def _ready(trainings: dict[str, Training]) -> dict[str, Training]:
+def ready(trainings: dict[str, Training]) -> dict[str, Training]:
     """Run the warm-up steps of each way, which compile; print their duration."""
     for name, training in trainings.items():
         begin = time.perf_counter()
-        for _ in range(_WARM_UP):
+        for _ in range(training.warm_up):
             training.step()
         print(f"{name}: ready after {time.perf_counter() - begin:.1f} s", flush=True)
         training.seconds = dict.fromkeys(STAGES, 0.0)
