@@ -25,8 +25,9 @@ _BITS = 30
 # In each epoch, graphs are shuffled within windows of so many neighbours in the order by size, so that any two of them
 # may come together.
 _WINDOW = 64
-# So many partners are tried for a graph that is twice in a batch.
-_TRIES, _TURNS = 200, 8
+# Of graphs that are twice in a batch, each tries so many partners in the first turn, and all together so many in later
+# turns, or as many as there are graphs; after so many turns that separate none, the rest stays.
+_TRIES, _TRIES_OF_ALL, _TURNS = 20, 50_000, 16
 # Identifiers of random streams; other files have others.
 _WINDOWS, _OFFSET, _SEPARATE = 16, 17, 18
 
@@ -80,10 +81,13 @@ def separated(
     """
     ids, sizes = ids.copy(), np.ascontiguousarray(sizes)
     loads = np.add.reduceat(sizes[ids], offsets[:-1], axis=0)
-    for turn in range(_TURNS):
+    turn = end = 0
+    least, tries = len(ids), _TRIES
+    while least and turn <= end:
         # Other graphs have moved since the last turn, so there may be room now.
-        if not separate(ids, offsets, first_packs, sizes, limits, loads, key_of(int(key), turn, _SEPARATE), _TRIES):
-            break
+        left = separate(ids, offsets, first_packs, sizes, limits, loads, key_of(int(key), turn, _SEPARATE), tries)
+        turn, end, least = turn + 1, turn + _TURNS if left < least else end, min(left, least)
+        tries = max(1, (_TRIES_OF_ALL + len(ids)) // max(1, left))
     return ids
 
 

@@ -103,6 +103,17 @@ def test_no_graph_is_twice_in_a_batch_where_that_is_possible(kind: str) -> None:
     assert flat(crowded).count(7) >= 199
 
 
+def test_graphs_are_separated_although_batches_are_nearly_full() -> None:
+    # 21 graphs, one of them huge, come 7 or 8 times in 10 batches, which are 97 to 100 % full.
+    nodes = np.array([4 + i % 8 for i in range(20)] + [300] + [10 + i % 30 for i in range(179)])
+    weights = np.where(np.arange(200) < 21, 0.8 / 21, 0.2 / 179)
+    sampler = tp.StaticBatchSampler(np.stack([nodes, 2 * nodes], axis=1), 20, weights=weights)
+    for epoch in range(20):
+        batches = epochs_of(sampler, epoch)
+        assert all(len(set(batch)) == len(batch) for batch in batches)
+        assert all(nodes[batch].sum() <= sampler.limits.nodes for batch in batches)
+
+
 def test_the_shape_of_balanced_classes_is_that_of_a_mean_batch() -> None:
     sizes = materials(3000, 2)
     # The larger graphs belong to the rare class.
