@@ -62,8 +62,8 @@ def separate(
             left += 1
             for _ in range(tries):
                 own = first + np.int64(random_bits(key, counter) % np.uint64(end - first))
-                theirs = np.int64(random_bits(key, counter + np.uint64(1)) % np.uint64(len(ids)))
-                others = np.int64(random_bits(key, counter + np.uint64(2)) % np.uint64(len(ids)))
+                theirs = int(np.int64(random_bits(key, counter + np.uint64(1)) % np.uint64(len(ids))))
+                others = int(np.int64(random_bits(key, counter + np.uint64(2)) % np.uint64(len(ids))))
                 counter += np.uint64(3)
                 done = _exchanged(i, theirs, ids, offsets, first_packs, sizes, limits, loads)
                 if not done and _exchanged(own, others, ids, offsets, first_packs, sizes, limits, loads):
