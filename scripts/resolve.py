@@ -12,6 +12,7 @@ With --newest, pip resolves the newest versions instead, except for torch, whose
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import subprocess
@@ -39,7 +40,9 @@ WITH_TORCH = ("torch", "pytorch-lightning", "torchdata")
 
 def main(arguments: list[str]) -> int:
     """Write constraints-newest.txt, or print a row for each Python; return the exit code."""
-    if arguments == ["--newest"]:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--newest", action="store_true", help="write constraints-newest.txt")
+    if parser.parse_args(arguments).newest:
         NEWEST.write_text(HEADER.format(python=sys.version.partition(" ")[0]) + newest(), encoding="utf-8")
         return 0
     missing = False

@@ -293,8 +293,8 @@ def warn_of_texts(left_out: Iterable[str], levels: Levels) -> None:
     """Warn of attributes that are left out because they are text, not by `levels`."""
     for key in sorted(key for key in left_out if levels.get(key, "") is not None):
         warnings.warn(
-            f"the attribute {key!r} is text, which batches cannot hold, and is left out; to avoid this warning, pass "
-            f'levels={{"{key}": None}}.',
+            f"the attribute {key!r} is text, which stores cannot hold, and is left out; packed_loader(..., "
+            f'in_memory=False) keeps it in ordinary batches, and levels={{"{key}": None}} avoids this warning.',
             stacklevel=3,
         )
 
