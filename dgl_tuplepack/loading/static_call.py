@@ -271,10 +271,12 @@ class StaticCall(CompiledFunction):
             return Checked()
 
     def _mode(self) -> Any:
-        # For other changes, torch compiles again, which `__call__` notices.
+        # For other changes, torch compiles again, which `__call__` notices. A switch of the model, such as whether it
+        # returns forces, may change its results.
         device = self._device
         autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
-        return self._model.training, torch.is_grad_enabled(), autocast, torch.get_num_threads()
+        switches = tuple([(name, x) for name, x in vars(self._model).items() if x is True or x is False])
+        return switches, torch.is_grad_enabled(), autocast, torch.get_num_threads()
 
     def _wrapped_by_torch(self, device: str) -> Callable[..., Any]:
         compiled = super()._wrapped_by_torch(device)

@@ -281,6 +281,16 @@ def test_numbers_and_removed_features_are_those_of_the_model():
     torch.testing.assert_close(compiled(graph), first)
 
 
+def test_a_switch_of_the_model_may_change_its_results():
+    model = Model(lambda m, g: (of_graphs(m, g), convolved(m, g)) if m.returns_nodes else of_graphs(m, g))
+    compiled = tp.compile(model, sampler_of(GRAPHS), **EAGER)
+    graph = dgl.batch(GRAPHS[:6])
+    with warnings.catch_warnings(record=True) as found:
+        for model.returns_nodes in (True, False, True, False):
+            torch.testing.assert_close(compiled(graph), model(graph))
+    assert not [each for each in found if "Model" in str(each.message)]
+
+
 def test_code_that_is_compiled_too_often_runs_uncompiled_with_a_warning():
     def counted(model, graph):
         model.text = model.text + "a"
