@@ -129,10 +129,10 @@ class PackBatchSampler(EpochSampler):
     Notes
     -----
     Besides the plan, the constructor and each epoch need O(N) time and memory for N graphs; on several ranks, the order
-    of P packs needs O(P log P) time. "exchange" needs O(N P k) time in each epoch for k components, P at most 1,000:
-    about 0.5 s for 100,000 graphs, when the first batch is requested.
+    of P packs needs O(P log P) time. "exchange" needs O(N P k) time in each epoch for k components, P at most 1,000,
+    when the first batch is requested.
 
-    With several packs per batch, one process and one shape, any two graphs can meet; see ``docs/explain/sampling.md``.
+    With several packs per batch, one process and one shape, any two graphs can meet; see "Which graphs meet".
 
     Examples
     --------

@@ -116,7 +116,7 @@ class StaticBatchSampler(EpochSampler):
     constructor takes as long as about ten epochs, or up to thirty for few graphs. Memory O(N k).
 
     Graphs of very different sizes make the shape large, since a batch with the largest graph needs room for it; a
-    warning says so. The largest graphs share a batch less often than by chance; see ``docs/explain/sampling.md``.
+    warning says so. The largest graphs share a batch less often than by chance; see "Which graphs meet".
 
     Examples
     --------

@@ -58,7 +58,7 @@ class Molecules(torch.utils.data.Dataset):
 molecules = Molecules()
 folder = Path(tempfile.mkdtemp()) / "molecules"
 made = tp.preprocess(molecules, folder, batch_size=64)
-print(made.limits)
+print(made.static_shape)
 
 # %%
 # What is in the folder
@@ -85,7 +85,8 @@ print(store.batched(framework="pyg")[0])
 # %%
 # The sizes of the graphs:
 
-plots.plot_sizes(store.histogram)
+figure, axes = plt.subplots(figsize=(7, 5), layout="constrained")
+plots.plot_sizes(store.histogram, ax=axes)
 
 # %%
 # Train from it

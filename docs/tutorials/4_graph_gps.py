@@ -111,7 +111,7 @@ class GraphGPS(torch.nn.Module):
 # ---------
 #
 # The loader is the first line, ``tp.compile`` the second. Results are those of the model itself: its first call
-# compares them. The backend "aot_eager" makes one graph, but no machine code, which would take a minute here; leave it
+# compares them. The backend "aot_eager" makes one graph, but no machine code, which would take longer; leave it
 # out for speed.
 
 model = tp.compile(GraphGPS(), loader, fullgraph=True, backend="aot_eager")
