@@ -34,16 +34,15 @@ def mixes(source: Any, shares: Any, temperature: Any, share_of: Any, **others: A
             )
         return False
     if shares is not None and temperature is not None:
-        wrong = "both are given"
+        wrong = "both are given; leave one of them out"
     elif given:
-        wrong = f"{given[0]} is given too"
+        wrong = f"{given[0]}= is given too; leave it out"
     elif not is_mapping:
-        wrong = f"the source is {shown(source)}"
+        wrong = f"the source is {shown(source)}; give a mapping of names to sources"
     else:
         return True
     raise InputError(
-        "shares= or temperature=, one of them, mixes all graphs of a mapping of sources in one loader, by weights; but "
-        f"{wrong}: give a mapping of names to sources, and leave splits= and weights= out."
+        f"shares= or temperature=, one of them, mixes all graphs of a mapping of sources in one loader; but {wrong}."
     )
 
 

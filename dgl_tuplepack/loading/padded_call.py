@@ -136,6 +136,7 @@ class Inputs:
             return self._added(self._dgl, value)
         if is_pyg(value):
             if hasattr(value, "num_graphs"):
+                self.problem = self.problem if value.num_graphs else "it gets a batch without graphs"
                 return self._added(self._pyg, value)
             self.problem = "it gets a single graph of PyG, not a Batch"
         elif type(value) is dict:
@@ -390,6 +391,9 @@ def prepared(
 ) -> Prepared:
     """Pad the arguments of a call."""
     own = own_types(rows)
+    for padding in paddings:
+        # Another call with this padding made its own tensors.
+        padding.made.clear()
     made = [
         graph.padded(padding) if isinstance(graph, DglInput) else graph.padded(padding, own)
         for graph, padding in zip(inputs.graphs, paddings, strict=True)

@@ -43,8 +43,8 @@ class Description:
         Of several ranks: "spread" (largest minus smallest work of a step, relative to the mean), "largest_spread", and
         "idle" (the fraction of time that ranks wait); None for one rank.
     code
-        The two lines to copy, without settings that change no sizes, such as transforms. `weights` or `shares` (with
-        `sources` in the place of `dataset`) are yours.
+        The two lines to copy, without settings that change no sizes, such as transforms. `dataset` (for a mixture,
+        `sources`) and `weights` are yours; of several splits, `dataset` is one.
     first
         The first twelve batches of this rank: the nodes of each graph, and the node slots of the batch.
     """
@@ -105,9 +105,12 @@ def _code_of(sampler: Any, padded: bool, multiple_of: int, aim: Mapping[str, Any
     settings = {"batch_size": sampler.batch_size} if is_exact else {n: v for n, v in aim.items() if v != AUTO}
     if drops and is_exact:
         settings, multiple_of = settings | {"limits": sampler.limits}, 1
-    elif not settings or shapes > 1:
+    elif not settings:
         # Limits are rounded already.
-        settings, multiple_of = {"limits": sampler.limits, "packs_per_batch": sampler.packs_per_batch}, 1
+        limits = sampler.plan.made_for
+        settings, multiple_of = {
+            "limits": list(limits) if shapes > 1 else limits, "packs_per_batch": sampler.packs_per_batch
+        }, 1  # fmt: skip
     every = {
         "padded": padded, "multiple_of": multiple_of, "shuffle": sampler.shuffle, "drop_last": sampler.drop_last,
         "seed": sampler.seed, "oversize": "drop" if drops else "error",
@@ -117,8 +120,8 @@ def _code_of(sampler: Any, padded: bool, multiple_of: int, aim: Mapping[str, Any
     }  # fmt: skip
     settings |= {name: value for name, value in every.items() if value != usual[name]}
     given = [f"{name}={value!r}".replace("Limits(", "tp.Limits(") for name, value in settings.items()]
-    given += [f"{sampler.drawn_by}={sampler.drawn_by}"] if sampler.drawn_by else []
-    source = "sources" if sampler.drawn_by == "shares" else "dataset"
+    given += [sampler.drawn_by] if sampler.drawn_by else []
+    source = "sources" if sampler.drawn_by.startswith("shares") else "dataset"
     compiled = f"step = tp.compile(step{f', shapes={shapes}' * (shapes > 1)})"
     compiled = compiled if padded else "model = tp.compile(model, loader)"
     return f"loader = tp.packed_loader({source}, {', '.join(given)})\n{compiled}"

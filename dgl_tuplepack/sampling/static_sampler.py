@@ -246,7 +246,7 @@ class StaticBatchSampler(EpochSampler):
             needed = limits_of(self._sizes, chosen(shapes), cap)
             raise SamplerError(
                 f"no order of the {self.num_graphs} graphs was found whose batches of {self._cut.most} all fit "
-                f"{self.limits!r}; these suffice: {needed!r}; give them or larger ones, or leave out shape and slack."
+                f"{self.limits!r}; these suffice: {needed!r}; give these or larger ones, or let the sampler choose."
             )
         if shape is None and slack is None:
             self._warn_of_padding(shapes)
@@ -295,9 +295,9 @@ class StaticBatchSampler(EpochSampler):
             worst = int((self._sizes.array / self.limits.array).max(axis=1).argmax())
             size = dict(zip(self._sizes.components, self._sizes.array[worst].tolist(), strict=True))
             reason = (
-                f"a mean batch; graph {self._kept[worst]} has {size!s:.200}. Use a larger batch_size; or leave out the "
-                "largest graphs (oversize='drop' with limits= in packed_loader, or with shape= in StaticBatchSampler); "
-                "or use packs (graphs_per_batch= in packed_loader), of several shapes (shapes=2)."
+                f"a mean batch; graph {self._kept[worst]} has {size!s:.200}. Use a larger batch_size; or a subset of the "
+                "dataset without the largest graphs; or packs (graphs_per_batch= in packed_loader), of several shapes "
+                "(shapes=2)."
             )
         number = min(self.batch_size, self.num_graphs)
         warnings.warn(

@@ -101,8 +101,11 @@ class SourceShares:
 
 
 def argument_of(weights: Any) -> str:
-    """Return the argument of `packed_loader` that gives such weights."""
-    return "shares" if isinstance(weights, SourceShares) else "weights"
+    """Return the argument of `packed_loader` that gives such weights, as code; shares are those of graphs."""
+    if not isinstance(weights, SourceShares):
+        return "weights=weights"
+    shares = {name: float(f"{share:.12g}") for name, share in zip(weights.names, weights.shares, strict=True)}
+    return f"shares={shares}"
 
 
 def draws_of(weights: Any, number: int, kept: IntArray, sizes: IntArray) -> WeightedDraws:

@@ -275,6 +275,26 @@ def test_inputs_get_gradients():
 # Tensors beside the graph.
 
 
+@pytest.mark.parametrize("check", [True, False])
+def test_tensors_that_are_no_features_get_gradients(check):
+    model = Model(lambda m, g, h: of_graphs(m, g) + dgl.sum_nodes(with_feature(g, m.lin(h)), "own"))
+    sampler = sampler_of(GRAPHS)
+    compiled = tp.compile(model, sampler, rows={"argument 1": "nodes"}, check=check, **EAGER)
+    for ids in sampler:
+        graph = dgl.batch([GRAPHS[i] for i in ids])
+        grads = []
+        for each in (compiled, model):
+            h = graph.ndata["x"].clone().requires_grad_()
+            grads += torch.autograd.grad(each(graph, 2 * h).sin().sum(), h)
+        torch.testing.assert_close(*grads)
+
+
+def with_feature(graph, h):
+    graph = graph.local_var()
+    graph.ndata["own"] = h
+    return graph
+
+
 def test_a_feature_of_the_graph_as_an_argument():
     assert_alike(lambda m, g, x: m.lin(x), call=lambda model, graph: model(graph, graph.ndata["x"]))
 

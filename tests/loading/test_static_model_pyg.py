@@ -397,3 +397,39 @@ def test_tensors_without_graphs_say_what_is_missing():
     compiled = tp.compile(WithoutBatch(None), tp.packed_loader(GRAPHS, batch_size=8), **EAGER)
     with pytest.warns(UserWarning, match="no tensor named batch"):
         compiled(GRAPHS[0].x, GRAPHS[0].edge_index)
+
+
+def test_a_batch_without_graphs_runs_plain_and_only_it():
+    # Four ranks get eight batches each; the last one of rank 0 is empty.
+    graphs = [
+        Data(x=torch.randn(n, 8, dtype=torch.float64), edge_index=torch.zeros(2, 2 * n, dtype=torch.int64))
+        for n in (5 + i % 20 for i in range(290))
+    ]
+    with pytest.warns(UserWarning, match="graphs_per_batch is 10"):
+        loader = tp.packed_loader(graphs, graphs_per_batch=10, padded=False, num_replicas=4, rank=0)
+    norm = nn.BatchNorm1d(8).double()
+    model = Model(lambda m, d: layers.global_add_pool(m.norm(m.lin(d.x)), d.batch, d.num_graphs), norm=norm)
+    plain, compiled = copy.deepcopy(model), tp.compile(model, loader, **EAGER)
+    batches = [*loader]
+    loader.set_epoch(1)
+    batches += loader
+    assert 0 in {batch.num_graphs for batch in batches}
+    with pytest.warns(UserWarning, match="this batch, and others like it.*a batch without graphs") as caught:
+        for batch in batches:
+            torch.testing.assert_close(compiled(batch.clone()), plain(batch.clone()))
+    assert not [each for each in caught if "other results" in str(each.message)]
+
+
+@pytest.mark.filterwarnings("error:.*other results:UserWarning")
+def test_a_training_that_diverges_is_not_the_fault_of_padding():
+    loader, norm = loader_of(), nn.BatchNorm1d(8)
+    model = Model(lambda m, d: layers.global_add_pool(m.norm(m.lin(d.x)).tanh(), d.batch), norm=norm).float()
+    compiled = tp.compile(model, loader, **EAGER)
+    for i, batch in enumerate(loader):
+        if i == 2:
+            with torch.no_grad():
+                # Variances overflow to infinity, and in another order of sums to NaN.
+                model.lin.weight[:2] *= 1e19
+        batch.x = batch.x.float()
+        compiled(batch).sum().backward()
+    assert not norm.running_var.isfinite().all()

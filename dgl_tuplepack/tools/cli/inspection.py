@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -64,7 +65,10 @@ def inspect(
         sampler = StaticBatchSampler(sizes, number, multiple_of=multiple_of, seed=seed, num_replicas=ranks, rank=0)
     else:
         histogram = SizeHistogram.from_sizes(sizes)
-        search = searched(histogram, graphs_per_batch, multiple_of=multiple_of, oversize=oversize)
+        with warnings.catch_warnings():
+            # The sampler warns about dropped graphs itself, once the limits are known.
+            warnings.filterwarnings("ignore", message=".* graphs exceed .* and are left out")
+            search = searched(histogram, graphs_per_batch, multiple_of=multiple_of, oversize=oversize)
         aim = dict(search.aim)
         sampler = PackBatchSampler(
             sizes, search.best.limits, packs_per_batch=search.packs_per_batch, seed=seed, num_replicas=ranks, rank=0,
