@@ -49,13 +49,14 @@ _REMEDIES = (
     ),
     (
         r"Tensor\.requires_grad not supported|Unsupported Tensor\.requires_grad_",
-        "write x.requires_grad_() for a feature x of the graph, which compile(model, loader) allows; a function needs "
-        "it before the call",
+        "write x.requires_grad_() for a feature x of the graph, which compile(model, loader) allows, but not "
+        "under torch.inference_mode(); a function needs it before the call",
     ),
     (
         r"requires_grad=True|returning intermediate with requires_grad_",
-        "write data.pos.requires_grad_() without clone or detach before it; a tensor that is made in compiled code, "
-        "such as a strain, must depend on an argument instead: torch.zeros(batch_size, 3, 3) + 0 * positions.sum()",
+        "write x.requires_grad_() for the feature or argument x itself, without clone or detach before it; a tensor "
+        "that is made in compiled code, such as a strain, must depend on an argument instead: "
+        "torch.zeros(batch_size, 3, 3) + 0 * positions.sum()",
     ),
     (
         r"consumed returned tensor",

@@ -101,7 +101,10 @@ class StaticCall(CompiledFunction):
             return plain
         self._require_gradients(inputs, mode)
         if (mode not in self._cuts or self._comparisons_left) and self.is_compiled:
-            with self._lock, notice(f"compiling {self._name} (20 to 60 s; a third of that from torch's cache on disk)"):
+            with (
+                self._lock,
+                notice(f"compiling {self._name} (20 to 60 s, or minutes with forces; less from torch's cache)"),
+            ):
                 if mode not in self._cuts:
                     if self.is_checked and self._check:
                         # After the first call, no training may be lost.

@@ -254,7 +254,7 @@ class StaticCalls:
         if call is None:
             with self._lock:
                 options, settings, check = self.settings[:3]
-                if check and any(each.is_checked for each in self._calls.values()):
+                if check and (self._undecided > 1 or any(each.is_checked for each in self._calls.values())):
                     # After the first call, no training may be lost.
                     check = "warn"
                 made = StaticCall(

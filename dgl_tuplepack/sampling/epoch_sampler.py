@@ -160,8 +160,8 @@ class EpochSampler(Sampler[list[int]], ABC):
             self._warned = True
             warnings.warn(
                 f"epoch {self.epoch} is iterated again, so its batches are the same as before although "
-                f"{self._random}; call set_epoch(epoch) with the next epoch before iterating it (an evaluation that is "
-                "under torch.no_grad() needs no call).",
+                f"{self._random}; call set_epoch(epoch) with the next epoch before iterating it (an evaluation needs "
+                "no call under torch.no_grad(), or with a loader of its own, shuffle=False).",
                 UserWarning,
                 stacklevel=3,
             )

@@ -295,9 +295,9 @@ class StaticBatchSampler(EpochSampler):
             worst = int((self._sizes.array / self.limits.array).max(axis=1).argmax())
             size = dict(zip(self._sizes.components, self._sizes.array[worst].tolist(), strict=True))
             reason = (
-                f"a mean batch; graph {self._kept[worst]} has {size!s:.200}. Use a larger batch_size; or a subset of the "
-                "dataset without the largest graphs; or packs (graphs_per_batch= in packed_loader), of several shapes "
-                "(shapes=2)."
+                f"a mean batch; graph {self._kept[worst]} has {size!s:.200}. Use a larger batch_size; or a subset of "
+                "the dataset without the largest graphs; or packs (graphs_per_batch= in packed_loader), perhaps of "
+                "several shapes (shapes=2)."
             )
         number = min(self.batch_size, self.num_graphs)
         warnings.warn(

@@ -281,6 +281,18 @@ def test_numbers_and_removed_features_are_those_of_the_model():
     torch.testing.assert_close(compiled(graph), first)
 
 
+def test_no_error_stops_a_training_whose_first_calls_ran_plain():
+    plain = Model(lambda m, g, own: (of_graphs(m, g) + own, convolved(m, g).mean()))
+    compiled = tp.compile(plain, sampler_of(GRAPHS), **EAGER)
+    # Six rows of another tensor may be anything; with five, they are those of graphs, and the call is compared.
+    for i in range(3):
+        graph = dgl.batch(GRAPHS[:6])
+        assert compiled(graph, torch.full((6, 8), float(i)))[0].shape == (6, 8)
+    with pytest.warns(UserWarning, match="other results with padding.*runs without padding, uncompiled"):
+        found = compiled(dgl.batch(GRAPHS[:5]), torch.zeros(5, 8))
+    torch.testing.assert_close(found, plain(dgl.batch(GRAPHS[:5]), torch.zeros(5, 8)))
+
+
 def test_a_switch_of_the_model_may_change_its_results():
     model = Model(lambda m, g: (of_graphs(m, g), convolved(m, g)) if m.returns_nodes else of_graphs(m, g))
     compiled = tp.compile(model, sampler_of(GRAPHS), **EAGER)
