@@ -17,7 +17,7 @@ import matplotlib.pyplot as plt
 from matplotlib.ticker import MaxNLocator
 
 from dgl_tuplepack._core.files import write_text
-from study.runs import ARMS, FORMER, Arm, Run
+from study.runs import ARMS, Arm, Run
 
 PICTURE = "training-curves.png"
 
@@ -29,7 +29,7 @@ def write_page(runs: list[Run], out: Path) -> None:
     for run in runs:
         if run.epochs == most:
             by_arm[run.arm].append(run)
-    arms = [arm for arm in (*ARMS, *FORMER) if by_arm[arm]]
+    arms = [arm for arm in ARMS if by_arm[arm]]
     _draw(arms, by_arm, out / PICTURE)
     sections = [_head(arms, by_arm, most), _scores(arms, by_arm), _comparisons(arms, by_arm), _pairs(out)]
     write_text(out / "training.md", "\n\n".join(section for section in sections if section) + "\n")
@@ -46,8 +46,7 @@ batches). Packs hold at most 222 nodes and 502 edges.
 - "Plain" batches are shuffled, and have the mean number of graphs in 1 or in 8 packs.
   ["Exact"](../explain/sampling.md#batches-with-exact-numbers-of-graphs) batches have as many, and fit one static shape.
 - "Resample", "exchange" and "fixed" decide
-  [which graphs share a pack in each epoch](../explain/sampling.md#what-changes-from-epoch-to-epoch). "Repack" made a
-  new plan for each epoch, in version 0.1.0.
+  [which graphs share a pack in each epoch](../explain/sampling.md#what-changes-from-epoch-to-epoch).
 - The "unbiased" loss divides by `sampler.graphs_per_batch`, and the "biased" loss by the number of graphs in this batch
   ([why](../howto/loss.md#why-not-the-mean-of-the-batch)).
 
@@ -56,8 +55,7 @@ These commands write this page:
     python scripts/study_training.py run --source ogb/ogbg_molhiv --seeds {seeds} --epochs {epochs}
     python scripts/study_training.py page
 
-The rows with "repack" are from version 0.1.0, and cannot be run again. "Which graphs meet" also needs
-`python scripts/study_training.py pairs --epochs 50`."""
+"Which graphs meet" also needs `python scripts/study_training.py pairs --epochs 50`."""
 
 
 def _scores(arms: list[Arm], by_arm: dict[Arm, list[Run]]) -> str:
@@ -164,7 +162,7 @@ def _pairs(out: Path) -> str:
         "| batches | counted | shuffling |",
         "|---|---|---|",
     ]
-    kept = [row for row in rows if row["content"] not in ("fixed", "repack")]
+    kept = [row for row in rows if row["content"] != "fixed"]
     for row in sorted(kept, key=lambda row: (int(row["packs"]), row["batches"] == "packed", row["batches"] == "exact")):
         name = str(Arm(row["batches"], int(row["packs"]), row["content"])).removesuffix(", unbiased loss")
         lines.append(f"| {name} | {float(row['share']):.3%} | {float(row['expected']):.3%} |")

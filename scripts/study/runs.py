@@ -39,8 +39,6 @@ ARMS = (
     Arm("packed", 8, "fixed"),
     Arm("packed", 8, "exchange"),
 )
-# Runs of earlier versions, which made a new plan in each epoch; the page still has their results.
-FORMER = (Arm("packed", 8, "repack"),)
 
 
 @dataclass(frozen=True)
