@@ -414,6 +414,24 @@ def models_that_pad_inside_share_gradients(rank: int, ranks: int) -> None:
             torch.testing.assert_close(value, plain[name], rtol=1e-10, atol=1e-12)
 
 
+def mixtures_are_shared(rank: int, ranks: int) -> None:
+    """Over all ranks, each source has its share of an epoch, and each graph comes as often as its weight says."""
+    sources = {"a": dataset_of(8), "b": dataset_of(4)}
+    shares, number = {"a": 0.25, "b": 0.75}, sum(map(len, sources.values()))
+    loader = tp.packed_loader(sources, batch_size=4, shares=shares, with_ids=True)
+    for epoch in range(3):
+        loader.set_epoch(epoch)
+        seen: list[Any] = [None] * ranks
+        own = [(int(i), int(source)) for _, _, of, ids in loader for i, source in zip(ids, of, strict=True)]
+        dist.all_gather_object(seen, own)
+        drawn = [pair for of_rank in seen for pair in of_rank]
+        assert len(drawn) == number
+        for i, (name, share) in enumerate(shares.items()):
+            assert abs(sum(source == i for _, source in drawn) - number * share) < 1
+            counts = np.unique([graph for graph, source in drawn if source == i], return_counts=True)[1]
+            assert counts.max() <= np.ceil(number * share / len(sources[name]))
+
+
 def main() -> None:
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
@@ -447,6 +465,8 @@ def main() -> None:
     done("predictions")
     models_that_pad_inside_share_gradients(rank, ranks)
     done("models that pad inside")
+    mixtures_are_shared(rank, ranks)
+    done("mixtures")
     dist.destroy_process_group()
 
 

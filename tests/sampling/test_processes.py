@@ -27,7 +27,7 @@ def test_ranks_train_as_one_process() -> None:
     """Gradients, losses of nothing, comparison, streams and packed datasets; see the program."""
     done = run("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3", PROGRAMS / "ranks.py")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("ok: ") == 11
+    assert done.stdout.count("ok: ") == 12
 
 
 def test_lightning_advances_epochs_on_two_processes(tmp_path: Path) -> None:
