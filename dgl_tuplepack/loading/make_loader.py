@@ -252,7 +252,7 @@ def packed_loader(
         view = _view(graphs, sampler, passed_on, padded, with_ids)
         loaders[name] = PackedLoader(
             view, sampler=sampler, padded=padded, search=search, multiple_of=multiple_of, max_nodes=max_nodes,
-            **passed_on.loader,
+            ids=graphs.ids, **passed_on.loader,
         )  # fmt: skip
     return loaders[_ALL] if splits is None else loaders
 

@@ -25,7 +25,7 @@ from dgl_tuplepack.loading.static_loader import bytes_of, levels_of, mark, stati
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.search import LimitsSearch
-from dgl_tuplepack.planning.sizes import components_of_kind
+from dgl_tuplepack.planning.sizes import IntArray, components_of_kind
 from dgl_tuplepack.sampling.description import Description, described
 from dgl_tuplepack.sampling.pack_sampler import PackBatchSampler
 from dgl_tuplepack.sampling.static_sampler import StaticBatchSampler
@@ -177,11 +177,14 @@ class PackedLoader(DataLoader[Any]):
         search: LimitsSearch | None = None,
         multiple_of: int = 1,
         max_nodes: int | dict[str, int] | None = None,
+        ids: IntArray | None = None,
         collate_fn: Callable[[Any], Any] = _as_it_is,
         batch_size: None = None,
         **settings: Any,
     ) -> None:
         self.padded, self.search, self.multiple_of = padded, search, multiple_of
+        # Positions of the graphs in the source, if the loader is of a split.
+        self._ids = ids
         # `_position`: the position of the iteration that ran last, or of a state that was loaded after it. `_trains`:
         # whether gradients were enabled; if so, later evaluations (without gradients) change neither.
         self._position, self._trains = _Position(0), False
@@ -304,7 +307,7 @@ class PackedLoader(DataLoader[Any]):
         if isinstance(view, BatchView) and not padded:
             size = bytes_of(view.store.schema, shapes[-1])
         aim = {} if self.search is None else self.search.aim
-        return described(sampler, shapes, size, self.padded, self.multiple_of, aim)
+        return described(sampler, shapes, size, self.padded, self.multiple_of, aim, self._ids)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the epoch, the position in it and the settings, as plain values that are equal on all ranks.

@@ -12,14 +12,14 @@ import numpy as np
 from dgl_tuplepack.planning.buckets import all_of, as_shapes
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.search.strategies import AUTO
-from dgl_tuplepack.planning.sizes import components_of_kind
+from dgl_tuplepack.planning.sizes import IntArray, components_of_kind
 from dgl_tuplepack.sampling.epoch_batches import NONE
 from dgl_tuplepack.sampling.pack_sampler import Balance, PackBatchSampler
 from dgl_tuplepack.sampling.static_sampler import StaticBatchSampler
 
 # So many batches are listed graph by graph, for a picture.
 _LISTED = 12
-# If full batches have this fraction of padding beside reserved slots, the largest graph is to blame.
+# If limits are this much larger than a mean full batch, a graph that takes as much of a batch is to blame.
 _MUCH = 0.1
 
 
@@ -37,8 +37,8 @@ class Description:
     padding, causes
         Component -> fraction of its slots that is padding; cause -> fraction of all node and edge slots.
     largest
-        The graph that takes the largest part of a batch: "id", "size" by component, "part", and whether it is
-        "to_blame" for much padding.
+        The graph that takes the largest part of a batch: "id" in the source, "size" by component, "part", and whether
+        it is "to_blame" for a shape that is more than 10 % larger than a mean batch.
     balance
         Of several ranks: "spread" (largest minus smallest work of a step, relative to the mean), "largest_spread", and
         "idle" (the fraction of time that ranks wait); None for one rank.
@@ -129,11 +129,12 @@ def _code_of(sampler: Any, padded: bool, multiple_of: int, aim: Mapping[str, Any
 
 def described(
     sampler: PackBatchSampler | StaticBatchSampler, shapes: Sequence[Limits], num_bytes: int | None, padded: bool,
-    multiple_of: int = 1, aim: Mapping[str, Any] = MappingProxyType({}),
+    multiple_of: int = 1, aim: Mapping[str, Any] = MappingProxyType({}), ids: IntArray | None = None,
 ) -> Description:  # fmt: skip
     """Return the description of the current epoch of a sampler; the other arguments are those of its loader.
 
-    Batches are padded to `shapes`; `aim` is that of the search for the limits, if there was one.
+    Batches are padded to `shapes`; `aim` is that of the search for the limits, if there was one. `ids` are positions of
+    the graphs in their source, if these differ.
     """
     epoch, graph_sizes = sampler.all_batches(), sampler.sizes_by_id()
     sizes, components = graph_sizes.array, graph_sizes.components
@@ -144,7 +145,11 @@ def described(
     of_packs = np.add.reduceat(sizes[epoch.graphs], epoch.offsets[:-1], axis=0)
     contents = np.where(there[..., None], of_packs[epoch.dealt], 0).sum(axis=2)
     is_exact = isinstance(sampler, StaticBatchSampler)
-    is_full = numbers == sampler.batch_size if is_exact else there.sum(axis=2) == most_packs  # type: ignore[union-attr]
+    # Graphs or packs of each batch, and of a full one.
+    units, most = (
+        (numbers, sampler.batch_size) if isinstance(sampler, StaticBatchSampler) else (there.sum(axis=2), most_packs)
+    )
+    is_full = units == most
     # For each step, [S, k]: the slots, the limits, and the largest content of a batch of the same shape.
     shape_of = np.zeros(len(numbers), dtype=np.int64) if epoch.shapes is None else epoch.shapes
     slots = np.array([each.aligned(components).array for each in shapes], dtype=np.float64)[shape_of]
@@ -153,24 +158,27 @@ def described(
     )
     tops = np.array([contents[shape_of == i].max(axis=(0, 1), initial=0) for i in range(len(shapes))])[shape_of]
     ranks, below = numbers.shape[1], (tops[:, None] - contents).sum(axis=2)
-    # Without a full batch, its room is left by batches with fewer graphs.
     unused = (limits[shape_of] - tops).sum() * ranks
-    rest = below[~is_full].sum() + unused * (not is_full.any())
+    # What absent graphs would fill. Without a full batch, all of its room is left by batches with fewer graphs.
+    absent = (most - units) * (contents.sum() / max(units.sum(), 1))
+    rest = np.minimum(below, absent).sum() if is_full.any() else below.sum() + unused
     total = max(float(slots.sum()) * ranks, 1.0)
     causes = {
         "slots reserved for padding": (slots - limits[shape_of]).sum() * ranks / total,
         "room for other epochs, and rounding": unused * is_full.any() / total,
-        "batches that hold less than the fullest": below[is_full].sum() / total,
+        "batches that hold less than the fullest": (below.sum() - rest + unused * (not is_full.any())) / total,
         f"batches with fewer {'graphs' if is_exact else 'packs'}": rest / total,
     }
     # Graphs that are never drawn need no room.
     parts = np.zeros(len(sizes))
     parts[epoch.graphs] = (sizes[epoch.graphs] / limits[-1]).max(axis=1)
     worst, work = int(parts.argmax()), contents.sum(axis=2)
+    above = limits[shape_of].sum() * ranks * units.sum() / max(contents.sum() * most * units.size, 1) - 1
     nodes = components_of_kind(components, "nodes") or [0]
     largest = {
-        "id": worst, "size": dict(zip(components, sizes[worst].tolist(), strict=True)), "part": float(parts[worst]),
-        "to_blame": bool(sum([*causes.values()][1:3]) >= _MUCH <= parts[worst]),
+        "id": worst if ids is None else int(ids[worst]),
+        "size": dict(zip(components, sizes[worst].tolist(), strict=True)), "part": float(parts[worst]),
+        "to_blame": bool(above > _MUCH <= parts[worst]),
     }  # fmt: skip
     balance, own = Balance(np.asarray(work, dtype=np.float64)), epoch.of_rank(sampler.rank)
     padding = 1 - contents.sum(axis=(0, 1)) / np.maximum(slots.sum(axis=0) * ranks, 1)

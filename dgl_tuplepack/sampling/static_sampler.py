@@ -295,7 +295,7 @@ class StaticBatchSampler(EpochSampler):
             worst = int((self._sizes.array / self.limits.array).max(axis=1).argmax())
             size = dict(zip(self._sizes.components, self._sizes.array[worst].tolist(), strict=True))
             reason = (
-                f"a mean batch; graph {self._kept[worst]} has {size!s:.200}. Use a larger batch_size; or a subset of "
+                f"a mean batch; the largest graph has {size!s:.200}. Use a larger batch_size; or a subset of "
                 "the dataset without the largest graphs; or packs (graphs_per_batch= in packed_loader), perhaps of "
                 "several shapes (shapes=2)."
             )

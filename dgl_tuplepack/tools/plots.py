@@ -344,7 +344,7 @@ def plot_batches(description: Description, ax: Any = None) -> Any:
     padding = 1 - sum(map(sum, batches)) / max(sum(slots), 1)
     entries = (
         (drawing.SLICES[0], "a graph (three colours in turn)"),
-        (drawing.PADDING, f"padding up to {max(slots):,} slots: {padding:.1%}"),
+        (drawing.PADDING, f"padding of these batches, up to {max(slots):,} slots: {padding:.1%}"),
     )
     patches = [load("matplotlib.patches").Patch(color=colour, label=text) for colour, text in entries]
     ax.set(xlabel="batch", ylabel="nodes", xticks=range(len(batches)), xticklabels=range(1, len(batches) + 1))

@@ -12,8 +12,8 @@ one pass. This page writes a store, looks into it, and makes batches from it.
 # ----------
 #
 # ``tp.preprocess`` accepts a list, a dataset of PyG or DGL, an OGB folder, and other sources. It writes the graphs to a
-# store, chooses the shape of batches of 64 graphs, and verifies the checksums of the files. The splits are the
-# attribute ``splits`` of the dataset.
+# store, chooses the shape of batches of 64 graphs, plans packs, and verifies the checksums of the files. The splits are
+# the attribute ``splits`` of the dataset.
 
 import tempfile
 import time

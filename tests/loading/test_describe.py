@@ -125,6 +125,8 @@ def test_ranks_and_the_largest_graph() -> None:
     assert large.largest["id"] == 60
     assert large.largest["size"] == {"nodes": 300, "edges": 500}
     assert "graph 60 (300 nodes, 500 edges) takes" in str(large)
+    of_splits = tp.packed_loader([*ITEMS, LARGE], batch_size=8, splits={"train": range(30, 61)})
+    assert of_splits["train"].describe().largest["id"] == 60
     assert "makes the shape so large" in str(large)
 
 
@@ -136,6 +138,14 @@ def test_a_batch_size_that_no_rank_reaches_is_to_blame() -> None:
     found = loader.describe()
     assert max(found.causes, key=found.causes.__getitem__) == "batches with fewer graphs"
     assert not found.largest["to_blame"]
+
+
+def test_batches_with_fewer_graphs_are_blamed_for_absent_graphs_only() -> None:
+    # The last of eight batches has five graphs; most of its padding is room for the largest graph.
+    found = tp.packed_loader([*ITEMS, LARGE], batch_size=8).describe()
+    content = sum(graph.num_nodes() + graph.num_edges() for graph, _ in [*ITEMS, LARGE])
+    slots = found.batches * (found.shapes[0]["nodes"] + found.shapes[0]["edges"])
+    assert found.causes["batches with fewer graphs"] == pytest.approx(3 * content / 61 / slots)
 
 
 def test_a_graph_that_is_never_drawn_is_not_the_largest() -> None:

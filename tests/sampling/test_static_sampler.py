@@ -196,7 +196,7 @@ def test_equal_sizes_need_no_padding() -> None:
 def test_one_giant_is_named_in_a_warning() -> None:
     rows = np.tile([[10, 20]], (200, 1))
     rows[77] = [900, 1900]
-    with pytest.warns(UserWarning, match=r"need a shape with \d+% more slots .* graph 77 has \{'nodes': 900"):
+    with pytest.warns(UserWarning, match=r"need a shape with \d+% more slots .* the largest graph has \{'nodes': 900"):
         sampler = StaticBatchSampler(rows, 8)
     # Nothing can be smaller beside the giant.
     assert sampler.limits == tp.Limits(970, 2040, graphs=8)

@@ -47,9 +47,9 @@ def inspect(
             "--batch-size is for exact batches, --graphs-per-batch for packs; leave one of them out."
         )
     if oversize != "error" and graphs_per_batch is None:
-        raise typer.BadParameter("--oversize is for packs; give --graphs-per-batch, too.")
+        raise typer.BadParameter("--oversize is for packs; give --graphs-per-batch in place of --batch-size.")
     options.check_file("--out", out, ENDINGS)
-    sizes, opened, has_ids = read_sizes(source, root, split)
+    sizes, opened, ids = read_sizes(source, root, split)
     # These imports load torch and kernels, which --help and wrong usage do not need.
     from dgl_tuplepack.loading.static_loader import bytes_of, slots_of
     from dgl_tuplepack.planning.histogram import SizeHistogram
@@ -80,8 +80,8 @@ def inspect(
     except SchemaError:
         # The source has only sizes.
         size = None
-    found = described(sampler, (shape,), size, False, multiple_of, aim)
-    if not has_ids:
+    found = described(sampler, (shape,), size, False, multiple_of, aim, ids)
+    if ids is None:
         found = replace(found, largest=found.largest | {"id": None})
     save_to(out, lambda path: plots.save_picture(plots.plot_batches(found), path))
     if as_json:

@@ -13,7 +13,7 @@ from dgl_tuplepack.graphs.readers.kinds import Counted, resolve
 from dgl_tuplepack.graphs.readers.ogb_folder import folder_of
 from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.planning.histogram import SizeHistogram, load_example, quantiles
-from dgl_tuplepack.planning.sizes import GraphSizes
+from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 from dgl_tuplepack.tools.cli import options
 from dgl_tuplepack.tools.cli.options import COUNTED, NAMED
 from dgl_tuplepack.tools.cli.output import print_csv, print_table, save_to
@@ -29,22 +29,22 @@ def read_histogram(source: str, root: Path | None = None, split: str | None = No
     return SizeHistogram.from_sizes(read_sizes(source, root, split)[0]).without_ids()
 
 
-def read_sizes(source: str, root: Path | None, split: str | None) -> tuple[GraphSizes, Source, bool]:
-    """Return the sizes of the graphs of a SOURCE or of its split `split`, the opened SOURCE, and whether it has ids."""
+def read_sizes(source: str, root: Path | None, split: str | None) -> tuple[GraphSizes, Source, IntArray | None]:
+    """Return the sizes of the graphs of a SOURCE or of its split `split`, the opened SOURCE, and ids if it has any."""
     opened = open_source(source, root)
     if isinstance(opened, Counted):
         if split is not None:
             _refuse_option(source, "--split")
         histogram = opened.histogram()
         sizes = GraphSizes(np.repeat(histogram.sizes, histogram.counts, axis=0), histogram.components)
-        return sizes, opened, False
+        return sizes, opened, None
     sizes, splits = opened.sizes(), opened.splits()
     if split is None:
-        return sizes, opened, True
+        return sizes, opened, np.arange(len(sizes))
     if split not in splits:
         advice = f"choose one of {', '.join(splits)}, or leave --split out" if splits else "leave --split out"
         raise typer.BadParameter(f"{source} has no split {split!r}; {advice}.")
-    return sizes.take(splits[split]), opened, True
+    return sizes.take(splits[split]), opened, splits[split]
 
 
 def open_source(source: str, root: Path | None = None, settings: dict[str, Any] | None = None) -> Source:
