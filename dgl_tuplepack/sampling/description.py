@@ -166,7 +166,7 @@ def described(
     causes = {
         "slots reserved for padding": (slots - limits[shape_of]).sum() * ranks / total,
         "room for other epochs, and rounding": unused * is_full.any() / total,
-        "batches that hold less than the fullest": (below.sum() - rest + unused * (not is_full.any())) / total,
+        "batches that hold less than the fullest": max(below.sum() - rest, 0.0) / total if is_full.any() else 0.0,
         f"batches with fewer {'graphs' if is_exact else 'packs'}": rest / total,
     }
     # Graphs that are never drawn need no room.
