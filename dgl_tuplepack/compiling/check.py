@@ -161,8 +161,10 @@ def _copy_containers(value: Any, cut: dict[int, Tensor] | None = None) -> Any:
     """
 
     def copied(each: Any) -> Any:
-        if isinstance(each, Tensor) and each.grad_fn is not None and cut is not None:
+        if cut is not None and isinstance(each, Tensor) and each.grad_fn is not None:
             return cut.setdefault(id(each), each.detach().requires_grad_())
+        if cut is not None and hasattr(each, "cut"):
+            return each.cut(copied)
         if each is None or isinstance(each, Tensor | nn.Module | int | float | str | tuple):
             return each
         try:
@@ -326,11 +328,13 @@ def runs_on_several_ranks() -> bool:
 def _distance(one: Tensor, other: Tensor, strict: bool = True) -> float:
     """Return the norm of the difference of all entries that are finite in both; infinity if other entries differ.
 
-    Unless `strict`, two entries that are not finite are equal.
+    Unless `strict`, NaN and infinity are equal.
     """
     a, b = _wide(one), _wide(other)
     finite = a.isfinite() & b.isfinite()
-    equal = (a == b) | (a.isnan() & b.isnan()) if strict else ~(a.isfinite() | b.isfinite())
+    equal = (a == b) | (a.isnan() & b.isnan())
+    if not strict:
+        equal |= (a.isnan() & ~b.isfinite()) | (b.isnan() & ~a.isfinite())
     if not (finite | equal).all():
         return math.inf
     return float((a - b)[finite].norm())

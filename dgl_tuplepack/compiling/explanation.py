@@ -62,7 +62,11 @@ _REMEDIES = (
         r"consumed returned tensor",
         "return results without their graph, energy.detach(), or give create_graph=True to torch.autograd.grad",
     ),
-    (r"autograd\.grad", f"torch {torch.__version__} cannot compile torch.autograd.grad, which torch 2.13 can"),
+    (
+        r"autograd\.grad",
+        f"torch {torch.__version__} cannot compile this torch.autograd.grad; from 2.13 on, torch compiles those of "
+        "what the model itself computed from its arguments",
+    ),
     (r"\.backward\(", "compile only the loss, and call backward() and the optimiser outside"),
     (r"\brandom\.|Random\.random|Generator", "use torch's random functions, which follow torch.manual_seed"),
     (r"\bprint\b|\blogging\b", "print outside the compiled function"),

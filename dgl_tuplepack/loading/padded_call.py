@@ -7,6 +7,7 @@ Both return a `Captured`; `Cuts` gives the padded one the shapes of the plain on
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import itertools
@@ -190,6 +191,13 @@ class Inputs:
         of_graphs = {name: x for graph in self.graphs for name, (x, _) in graph.kinds.items()}
         return {**of_graphs, **self.tensors}
 
+    def cut(self, leaf: Callable[[Tensor], Tensor]) -> Inputs:
+        """Return a copy with ``leaf(x)`` in the place of each tensor x."""
+        other = copy.copy(self)
+        other.tensors = {name: leaf(x) for name, x in self.tensors.items()}
+        other.graphs = [graph.cut(leaf) for graph in self.graphs]
+        return other
+
     def first(self, number: int, rows: Mapping[str, Component | None]) -> Inputs:
         """Return the arguments of a call with the first graphs only."""
         own = own_types(rows)
@@ -203,7 +211,8 @@ class Inputs:
             for i, (graph, whole) in enumerate(zip(graphs, self.graphs, strict=True)):
                 made = self._pyg(graph) if is_pyg(graph) else self._dgl(graph)
                 counts |= {(i, t): n for t, n in made.counts.items()}
-                features |= {id(x): made.kinds[name][0] for name, (x, _) in whole.kinds.items() if name in made.kinds}
+                known = made.by_name()
+                features |= {id(x): known[name] for name, x in whole.by_name().items() if name in known}
             tensors = {
                 name: x if rows.get(name) is None else features.get(id(x), x[: counts[rows[name]]])  # type: ignore[index]
                 for name, x in self.tensors.items()
@@ -322,10 +331,18 @@ _UNDECIDED = object()
 
 
 def plain_call(forward: Callable[..., Any], inputs: Inputs, changed: Callable[[Tensor], Tensor]) -> Captured:
-    """Call a model on its arguments as they are; graphs are copies. Features and tensors pass through `changed`."""
+    """Call a model on its arguments as they are; graphs are copies. Features of DGLGraphs pass through `changed`."""
     copies = [None if inputs.has_tensor_graph else graph.copied(changed) for graph in inputs.graphs]
     before = [None if each is None else graph.snapshot(each) for graph, each in zip(inputs.graphs, copies, strict=True)]
-    args, kwargs = inputs.filled(copies, [*map(changed, inputs.tensors.values())], inputs.counts)
+    features = {
+        id(x)
+        for graph in inputs.graphs
+        if isinstance(graph, DglInput)
+        for f in graph.features.values()
+        for x in f.values()
+    }
+    tensors = [changed(x) if id(x) in features else x for x in inputs.tensors.values()]
+    args, kwargs = inputs.filled(copies, tensors, inputs.counts)
     output = forward(*args, **kwargs)
     written: dict[Any, Any] = {}
     for i, (graph, each, known) in enumerate(zip(inputs.graphs, copies, before, strict=True)):

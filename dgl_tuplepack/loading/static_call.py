@@ -138,7 +138,24 @@ class StaticCall(CompiledFunction):
         is_smallest = inputs.num_graphs < self._fewest.setdefault(mode, inputs.num_graphs)
         if is_smallest:
             self._fewest[mode] = inputs.num_graphs
-        if (calls in _AGAIN or calls % _RARELY == 0 or is_smallest) and self._check and not self._waits_for_ranks():
+        try:
+            result = self._compared_and_run(inputs, calls in _AGAIN or calls % _RARELY == 0 or is_smallest)
+        except CompileError as error:
+            if not (self._check and calls > 1):
+                raise
+            # After the first call, no training may be lost.
+            self._check = "warn"
+            self._give_up(mode, error)
+            return self(inputs)
+        # The user's line calls torch's module, which takes two calls until `forward`, and that `StaticCalls`.
+        self._show_warnings(7)
+        if self._has_gradients or self._required.get(mode):
+            self._refuse_second_derivatives(result)
+        return result
+
+    def _compared_and_run(self, inputs: Inputs, again: bool) -> Captured:
+        """Run a call; compare it before, if `again`, and after it, if torch compiled again."""
+        if again and self._check and not self._waits_for_ranks():
             self._compare_again(inputs)
         if self._number == _STEPS_BEFORE_TIMING and self.is_compiled and torch_private.is_inductor(self._settings):
             self._say_if_slower(inputs)
@@ -147,10 +164,6 @@ class StaticCall(CompiledFunction):
         if torch_private.number_of_graphs() != graphs_before and self._check and not self._waits_for_ranks():
             self._comparisons_left = 1
             self._compare_if_unchecked((inputs,), {})
-        # The user's line calls torch's module, which takes two calls until `forward`, and that `StaticCalls`.
-        self._show_warnings(7)
-        if self._has_gradients or self._required.get(mode):
-            self._refuse_second_derivatives(result)
         return result
 
     @property

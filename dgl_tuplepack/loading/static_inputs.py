@@ -57,6 +57,16 @@ class DglInput:
     undecided: Mapping[str, Tensor] = {}
     problem = ""
 
+    def by_name(self) -> dict[str, Tensor]:
+        """Return the tensors of the graph by name."""
+        return {name: x for name, (x, _) in self.kinds.items()}
+
+    def cut(self, leaf: Callable[[Tensor], Tensor]) -> DglInput:
+        """Return a copy with ``leaf(x)`` in the place of each feature x."""
+        other = copy.copy(self)
+        other.features = {t: {n: leaf(x) for n, x in of_type.items()} for t, of_type in self.features.items()}
+        return other
+
     def is_joined(self, name: str) -> bool:
         """Return False, since all features of a DGLGraph are of known rows."""
         return False
@@ -259,6 +269,19 @@ class PygInput:
             if rows in self.node_types and is_position(name, x, self._coordinates):
                 self.positions[rows] = x
 
+    def by_name(self) -> dict[str, Tensor]:
+        """Return the tensors of the graph by name, also those of unknown rows."""
+        return {name: x for name, (x, _) in self.kinds.items()} | self.undecided
+
+    def cut(self, leaf: Callable[[Tensor], Tensor]) -> PygInput:
+        """Return a copy with ``leaf(x)`` in the place of each attribute x that is a tensor."""
+        other = copy.copy(self)
+        other.attributes = {
+            t: {n: leaf(x) if isinstance(x, Tensor) else x for n, x in of_type.items()}
+            for t, of_type in self.attributes.items()
+        }
+        return other
+
     def is_joined(self, name: str) -> bool:
         """Return whether PyG's collate joined an undecided tensor like nodes, edges or graphs, which takes long."""
         # Tensors by themselves are of no batch.
@@ -311,7 +334,9 @@ class PygInput:
                     if slots_of_rows is None:
                         yield t, name, x
                     elif rows == GRAPHS[1]:
-                        yield t, name, padded_rows(x, slots_of_rows * self._times.get((t, name), 1))
+                        padded = padded_rows(x, slots_of_rows * self._times.get((t, name), 1))
+                        padding.made[id(x)] = padded
+                        yield t, name, padded
                     else:
                         yield t, name, padded_feature(name, x, padding, rows)  # type: ignore[arg-type]
 

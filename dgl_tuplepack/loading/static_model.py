@@ -176,7 +176,9 @@ class StaticCalls:
         self._said: set[str] = set()
         # Position of a graph among those of the arguments -> about the length of its shortest edge in the first call.
         self._spacings: dict[int, float] = {}
-        self._undecided, self._may_be_lazy = 0, True
+        # Numbers of calls that ran plain, and of those among them in which rows were unknown.
+        self._plain = self._undecided = 0
+        self._may_be_lazy = True
         self._lock = threading.RLock()
 
     @property
@@ -200,6 +202,7 @@ class StaticCalls:
         inputs = Inputs(self._names, args, kwargs, self.shapes, self._coordinates)
         call = self._call_for(inputs)
         if call is None:
+            self._plain += 1
             result = self._forward(*args, **kwargs)
             if self._has_refused_nodes(inputs):
                 # The model itself adds self-loops, for example.
@@ -254,7 +257,7 @@ class StaticCalls:
         if call is None:
             with self._lock:
                 options, settings, check = self.settings[:3]
-                if check and (self._undecided > 1 or any(each.is_checked for each in self._calls.values())):
+                if check and (self._plain > 1 or any(each.is_checked for each in self._calls.values())):
                     # After the first call, no training may be lost.
                     check = "warn"
                 made = StaticCall(

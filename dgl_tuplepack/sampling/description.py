@@ -158,15 +158,16 @@ def described(
     )
     tops = np.array([contents[shape_of == i].max(axis=(0, 1), initial=0) for i in range(len(shapes))])[shape_of]
     ranks, below = numbers.shape[1], (tops[:, None] - contents).sum(axis=2)
-    unused = (limits[shape_of] - tops).sum() * ranks
-    # What absent graphs would fill. Without a full batch, all of its room is left by batches with fewer graphs.
+    # What absent graphs would fill: of the room below the fullest batch, or of all room if no batch is full.
+    room = below + (limits[shape_of] - tops).sum(axis=1)[:, None]
     absent = (most - units) * (contents.sum() / max(units.sum(), 1))
-    rest = np.minimum(below, absent).sum() if is_full.any() else below.sum() + unused
+    rest = np.minimum(below if is_full.any() else room, absent).sum()
+    fullest = max(below.sum() - np.minimum(below, absent).sum(), 0.0)
     total = max(float(slots.sum()) * ranks, 1.0)
     causes = {
         "slots reserved for padding": (slots - limits[shape_of]).sum() * ranks / total,
-        "room for other epochs, and rounding": unused * is_full.any() / total,
-        "batches that hold less than the fullest": max(below.sum() - rest, 0.0) / total if is_full.any() else 0.0,
+        "room for other epochs, and rounding": max(room.sum() - rest - fullest, 0.0) / total,
+        "batches that hold less than the fullest": fullest / total,
         f"batches with fewer {'graphs' if is_exact else 'packs'}": rest / total,
     }
     # Graphs that are never drawn need no room.

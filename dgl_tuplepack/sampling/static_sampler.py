@@ -286,7 +286,8 @@ class StaticBatchSampler(EpochSampler):
         above = slots / max(sum(shapes.mean), 1.0) - 1
         if above <= _MUCH:
             return
-        if self._cut.most < min(self.batch_size, self.num_graphs):
+        number = min(self.batch_size, self.num_graphs)
+        if self._cut.most < number and (1 + above) * self._cut.most / number - 1 <= _MUCH:
             reason = (
                 f"the batches of at most {self._cut.most} graphs that {self.num_replicas} ranks have, since they share "
                 f"{self.num_graphs} graphs. Use a smaller batch_size."
@@ -299,7 +300,6 @@ class StaticBatchSampler(EpochSampler):
                 "the dataset without the largest graphs; or packs (graphs_per_batch= in packed_loader), perhaps of "
                 "several shapes (shapes=2)."
             )
-        number = min(self.batch_size, self.num_graphs)
         warnings.warn(
             f"batches of {number} graphs need a shape with {above:.0%} more slots than {reason}", stacklevel=4
         )

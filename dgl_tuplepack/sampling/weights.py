@@ -26,8 +26,9 @@ _BITS = 30
 # may come together.
 _WINDOW = 64
 # Of graphs that are twice in a batch, each tries so many partners in the first turn, and all together so many in later
-# turns, or as many as there are graphs; after so many turns that separate none, the rest stays.
-_TRIES, _TRIES_OF_ALL, _TURNS = 20, 50_000, 16
+# turns, or as many as there are graphs. The rest stays after so many turns that separate none, and after `_MOST` times
+# the tries of a turn in all.
+_TRIES, _TRIES_OF_ALL, _TURNS, _MOST = 20, 50_000, 16, 10
 # Identifiers of random streams; other files have others.
 _WINDOWS, _OFFSET, _SEPARATE = 16, 17, 18
 
@@ -82,11 +83,12 @@ def separated(
     ids, sizes = ids.copy(), np.ascontiguousarray(sizes)
     loads = np.add.reduceat(sizes[ids], offsets[:-1], axis=0)
     turn = end = 0
-    least, tries = len(ids), _TRIES
-    while least and turn <= end:
+    least, tries, most = len(ids), _TRIES, _MOST * (_TRIES_OF_ALL + len(ids))
+    while least and turn <= end and most > 0:
         # Other graphs have moved since the last turn, so there may be room now.
         left = separate(ids, offsets, first_packs, sizes, limits, loads, key_of(int(key), turn, _SEPARATE), tries)
         turn, end, least = turn + 1, turn + _TURNS if left < least else end, min(left, least)
+        most -= tries * left
         tries = max(1, (_TRIES_OF_ALL + len(ids)) // max(1, left))
     return ids
 
@@ -104,8 +106,7 @@ def argument_of(weights: Any) -> str:
     """Return the argument of `packed_loader` that gives such weights, as code; shares are those of graphs."""
     if not isinstance(weights, SourceShares):
         return "weights=weights"
-    shares = {name: float(f"{share:.12g}") for name, share in zip(weights.names, weights.shares, strict=True)}
-    return f"shares={shares}"
+    return f"shares={dict(zip(weights.names, weights.shares.tolist(), strict=True))}"
 
 
 def draws_of(weights: Any, number: int, kept: IntArray, sizes: IntArray) -> WeightedDraws:

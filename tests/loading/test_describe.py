@@ -108,6 +108,7 @@ def test_the_lines_make_such_batches(kind: str) -> None:
     again: Any = given["loader"]
     assert (again.shape, again.padded, len(again)) == (loader.shape, loader.padded, len(loader))
     assert list(again.sampler) == list(loader.sampler)
+    again.load_state_dict(loader.state_dict())
     assert [name for name in ("model", "step") if given[name] is not {"model": model}.get(name)]
 
 

@@ -293,6 +293,23 @@ def test_no_error_stops_a_training_whose_first_calls_ran_plain():
     torch.testing.assert_close(found, plain(dgl.batch(GRAPHS[:5]), torch.zeros(5, 8)))
 
 
+def test_no_error_stops_a_training_whose_model_changes_its_code():
+    def staged(model, graph):
+        if model.stage == 2:
+            graph.ndata["x"].add_(0)
+        return of_graphs(model, graph)
+
+    plain = Model(staged)
+    compiled = tp.compile(plain, sampler_of(GRAPHS), **EAGER)
+    graph = dgl.batch(GRAPHS[:6])
+    for plain.stage in (0, 1):
+        compiled(graph)
+    plain.stage = 2
+    with pytest.warns(UserWarning, match="writes to.*run without padding, uncompiled"):
+        found = compiled(graph)
+    torch.testing.assert_close(found, plain(graph))
+
+
 def test_a_switch_of_the_model_may_change_its_results():
     model = Model(lambda m, g: (of_graphs(m, g), convolved(m, g)) if m.returns_nodes else of_graphs(m, g))
     compiled = tp.compile(model, sampler_of(GRAPHS), **EAGER)

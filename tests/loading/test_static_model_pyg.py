@@ -436,3 +436,30 @@ def test_a_training_that_diverges_is_not_the_fault_of_padding():
         batch.x = batch.x.float()
         compiled(batch).sum().backward()
     assert not norm.running_var.isfinite().all()
+
+
+class OnEdges(nn.Module):
+    """A model of vectors of edges, which gets the positions, too, but does not read them."""
+
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(3, 1).double()
+
+    def forward(self, x, edge_index, batch, pos, edge_vec):
+        return layers.global_add_pool(self.lin(edge_vec).sin(), batch[edge_index[1]])
+
+
+@pytest.mark.parametrize("evaluates_first", [False, True])
+def test_arguments_that_depend_on_each_other_outside_of_the_model(evaluates_first):
+    loader, plain = loader_of(), OnEdges()
+    compiled = tp.compile(plain, loader, **EAGER)
+    for number, data in enumerate(loader):
+        gradients = []
+        for model in (compiled, plain):
+            pos = data.pos.clone().requires_grad_()
+            vectors = pos[data.edge_index[1]] - pos[data.edge_index[0]]
+            with torch.set_grad_enabled(number > 0 or not evaluates_first):
+                found = model(data.x, data.edge_index, data.batch, pos, vectors)
+            if found.requires_grad:
+                gradients += torch.autograd.grad(found.square().sum(), pos)
+        torch.testing.assert_close(gradients[:1], gradients[1:])
