@@ -321,11 +321,16 @@ def _warn_of_mean(wanted: int, samplers: Mapping[str, PackBatchSampler]) -> None
     target = sum(graphs) / sum(max(1, number / wanted) for number in graphs)
     # The number that is asked for is an integer, so half a graph may be as close as it gets.
     if abs(mean - target) > max(TOLERANCE * target, 0.5):
+        # Offer as many batches as there are, or the next number on the other side of the target. On several ranks, such
+        # a number may not be met either.
+        numbers = (batches, max(1, batches - 1) if mean < target else batches + 1)
+        offered = sorted({round(sum(graphs) / number) for number in numbers} - {wanted})
+        better = f" whose batches are full: graphs_per_batch={' or '.join(map(str, offered))}" if ranks == 1 else ""
         of_splits = "" if _ALL in samplers else f" of {', '.join(map(repr, samplers))}"
         warnings.warn(
             f"graphs_per_batch is {wanted}, but the batches{of_splits} hold {mean:.1f} graphs on average, since "
             f"{sum(graphs):.0f} graphs do not fill such batches; choose the learning rate for {mean:.0f} graphs, "
-            "or give another number.",
+            f"or give {'a' if better else 'another'} number{better}.",
             stacklevel=4,
         )
 

@@ -249,6 +249,11 @@ def test_a_mean_that_misses_the_number_warns_and_offers_numbers_that_do_not(
     assert caught[0].filename == __file__
 
 
+def test_on_several_ranks_no_number_is_offered_that_may_not_be_met() -> None:
+    _, (text,) = means(35, 8, num_replicas=4, rank=0)
+    assert text.endswith("choose the learning rate for 9 graphs, or give another number.")
+
+
 def test_numbers_that_are_met_or_cannot_be_met_better_give_no_warning() -> None:
     """Numbers beyond all graphs make one batch; others are off by less than a graph, or by no more than 5 %."""
     for number, wanted, length in ((60, 12, 5), (60, 100, 1), (30, 8, 4), (103, 10, 10)):
