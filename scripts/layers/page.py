@@ -46,7 +46,7 @@ that is created after DGL was imported patches the functions below, in place and
   of the graph. So every reference to the function is affected: `from dgl import mean_nodes` in any file, earlier or
   later; functions in dicts, partial functions and default arguments; and DGL's own modules.
 - A call with a `TensorGraph` runs our implementation. Every other call runs the original code with the same arguments.
-  So results on DGLGraphs stay the same bit for bit; a call takes a fraction of a microsecond longer.
+  So results on DGLGraphs stay the same bit for bit; a call takes hardly longer.
 - `segment_reduce`, `segment_softmax`, `segment_mm` and `gather_mm` have no graph argument. They run our implementation
   in code that torch.compile traces, and for tensors on a device that the installed build of DGL does not support.
 - The signature, the docstring and the source that `inspect` shows do not change.
