@@ -103,7 +103,7 @@ class StaticCall(CompiledFunction):
         if (mode not in self._cuts or self._comparisons_left) and self.is_compiled:
             with (
                 self._lock,
-                notice(f"compiling {self._name} (20 to 60 s, or minutes with forces; less from torch's cache)"),
+                notice(f"compiling {self._name} (half a minute or more; less from torch's cache)"),
             ):
                 if mode not in self._cuts:
                     if self.is_checked and self._check:

@@ -30,6 +30,7 @@ sizes = tp.load_example("ogbg-molhiv")
 rng = np.random.default_rng(0)
 chosen = rng.choice(len(sizes.counts), num_graphs, p=sizes.counts / sizes.counts.sum())
 
+torch.set_num_threads(1)
 torch.manual_seed(0)
 dataset = []
 for nodes, edges in sizes.sizes[chosen].tolist():
