@@ -92,7 +92,7 @@ plots.plot_sizes(store.histogram, ax=axes)
 # Train from it
 # -------------
 #
-# ``splits=True`` makes a loader for each split of the store. The loaders use the shape that ``preprocess`` saved.
+# ``splits=True`` makes a loader for each split of the store. The first uses the shape that ``preprocess`` saved.
 
 loaders = tp.packed_loader(folder, batch_size=64, splits=True)
 for name, loader in loaders.items():
