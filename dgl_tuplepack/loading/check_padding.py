@@ -13,7 +13,8 @@ from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.batches.collate import unpad
 from dgl_tuplepack.compiling.check import check_call
 from dgl_tuplepack.errors import CompileError, InputError
-from dgl_tuplepack.loading.padded_call import Captured, Cuts, Inputs, plain_call
+from dgl_tuplepack.loading.cuts import Cuts
+from dgl_tuplepack.loading.padded_call import Captured, Inputs, plain_call
 from dgl_tuplepack.nn.masks import masked
 
 

@@ -25,17 +25,8 @@ from dgl_tuplepack.compiling.reference import is_running, modules_kept, modules_
 from dgl_tuplepack.compiling.signatures import tensors_of
 from dgl_tuplepack.errors import CompileError
 from dgl_tuplepack.graphs.transform import kept_generators
-from dgl_tuplepack.loading.padded_call import (
-    Captured,
-    Cuts,
-    DependsOnValuesError,
-    Inputs,
-    PaddedCall,
-    cuts_of,
-    plain_call,
-    prepared,
-    written_in,
-)
+from dgl_tuplepack.loading.cuts import Cuts, DependsOnValuesError, cuts_of
+from dgl_tuplepack.loading.padded_call import Captured, Inputs, PaddedCall, plain_call, prepared, written_in
 from dgl_tuplepack.loading.static_inputs import GRAPHS, Slots
 from dgl_tuplepack.loading.static_padding import Padding
 from dgl_tuplepack.nn.conversion import Masking

@@ -417,6 +417,15 @@ def untraced(x):
     return 2 * x
 
 
+def structures():
+    """DGLGraphs with positions."""
+    graphs = []
+    for n in range(5, 25):
+        graphs.append(dgl.rand_graph(n, 4 * n))
+        graphs[-1].ndata["pos"] = torch.randn(n, 3, dtype=torch.float64)
+    return graphs
+
+
 class OnDgl(nn.Module):
     """Forces of a DGLGraph, also under `torch.no_grad()`."""
 
@@ -440,11 +449,7 @@ class OnDgl(nn.Module):
 @pytest.mark.dgl
 @pytest.mark.parametrize("fails", [False, True])
 def test_the_first_evaluation_of_forces_on_dgl_ends_no_training(fails):
-    graphs = []
-    for n in range(5, 25):
-        graphs.append(dgl.rand_graph(n, 4 * n))
-        graphs[-1].ndata["pos"] = torch.randn(n, 3, dtype=torch.float64)
-    loader = tp.packed_loader(graphs, batch_size=5)
+    loader = tp.packed_loader(structures(), batch_size=5)
     model = OnDgl(fails)
     compiled = tp.compile(model, loader, backend="eager", fullgraph=True)
     for graph in loader:
@@ -479,11 +484,7 @@ class BesideDgl(nn.Module):
 @pytest.mark.dgl
 @pytest.mark.parametrize("read", ["written", "of the graph"])
 def test_positions_as_an_argument_beside_their_graph(read):
-    graphs = []
-    for n in range(5, 25):
-        graphs.append(dgl.rand_graph(n, 4 * n))
-        graphs[-1].ndata["pos"] = torch.randn(n, 3, dtype=torch.float64)
-    loader = tp.packed_loader(graphs, batch_size=5)
+    loader = tp.packed_loader(structures(), batch_size=5)
     model = BesideDgl(read)
     compiled = tp.compile(model, loader, backend="eager", fullgraph=True)
     for graph in loader:
